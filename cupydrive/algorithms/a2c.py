@@ -1,7 +1,7 @@
-"""Advantage actor-critic: one step on all rows of each rollout.
+"""Advantage actor-critic: one gradient step on all rows of each rollout.
 
-Source: Mnih et al. 2016, "Asynchronous methods for deep reinforcement learning", synchronous form;
-with gae_lambda = 1 the returns are of up to T steps.
+Source: Mnih et al. 2016, "Asynchronous methods for deep reinforcement learning", in its synchronous
+form. gae_lambda = 1 gives T-step returns with a value bootstrap.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cupydrive.playing.rollout import Rollout
 
 @dataclass(frozen=True, kw_only=True)
 class A2C(OnPolicy):
-    """Settings of A2C, those of ``OnPolicy``."""
+    """Settings of A2C. All are those of ``OnPolicy``."""
 
     learning_rate: Positive = 7e-4
     num_steps: Count = 16
@@ -29,19 +29,15 @@ class A2C(OnPolicy):
     name = "a2c"
 
     def learner(self) -> A2CLearner:
-        """Return the learner of one policy."""
+        """Create the learner of one policy."""
         return A2CLearner(self)
 
 
 class A2CLearner(OnPolicyLearner):
-    """One iteration of A2C: ``act`` (``OnPolicyLearner``) for every step of a rollout, then
-    ``update``.
-    """
+    """An iteration of A2C: ``act`` of ``OnPolicyLearner`` for every step, then ``update``."""
 
     def update(self, rollout: Rollout) -> None:
-        """Learn from the rollout: advantages (as ``ppo.py`` explains them), then one step on all
-        rows.
-        """
+        """Compute advantages, as explained in ``ppo.py``, then take one step on all rows."""
         with torch.no_grad(), rollout.stream():
             for g in self.groups:
                 self.estimate(rollout, g)
@@ -51,7 +47,7 @@ class A2CLearner(OnPolicyLearner):
         self.finish(rollout)
 
     def _loss(self, rows: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return the losses by name; ``loss`` is what is minimised."""
+        """Return the losses by name. ``loss`` is minimized."""
         s, weight = self.scheduled, rows.get("weight")
         parameters, value, _ = self.again(rows)
         log_prob, entropy = self.distribution.log_prob_and_entropy(

@@ -1,4 +1,4 @@
-"""What a network is made of: a description, from which torch module and kernels are built."""
+"""Description of a network, from which the torch module and the kernels are built."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from cupydrive.nn import Recurrent
 if TYPE_CHECKING:
     from cupydrive.spec import Group
 
-# layer, network: far beyond what fits, so that a slip is not a matter of memory
+# Limits of a layer and a network. They are far beyond any memory, so that a typo is not reported as
+# an out-of-memory error.
 WIDEST, DEEPEST = 65_536, 64
 MOST_CONVOLUTIONS = 3
 
 
 def as_tuple(value: T) -> T | tuple:
-    """Return a list as a tuple."""
+    """Convert a list to a tuple. Other values are unchanged."""
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -39,7 +40,7 @@ Stride = Annotated[int, Ge(1), Le(4)]
 
 @dataclass(frozen=True)
 class Described:
-    """A part of a description, whose fields are validated when it is made."""
+    """Part of a description. Its fields are validated by the constructor."""
 
     def __post_init__(self) -> None:
         kind = type(self)
@@ -53,10 +54,10 @@ class Described:
 
 @dataclass(frozen=True)
 class GRU(Described):
-    """A core of gated recurrent units (Cho et al. 2014), as ``torch.nn.GRU`` computes them.
+    """Core of gated recurrent units (Cho et al. 2014), equal to ``torch.nn.GRU``.
 
     Args:
-        size: Units, which are also the hidden state.
+        size: Number of units, and size of the hidden state.
     """
 
     size: Width
@@ -64,22 +65,23 @@ class GRU(Described):
     kind: ClassVar[str] = "gru"
 
     def module(self, inputs: int, generator: torch.Generator | None) -> Recurrent:
-        """Return the torch module, for ``inputs`` numbers of each row."""
+        """Create the torch module for rows of ``inputs`` entries."""
         return nn.GRU(inputs, self.size, generator)
 
     @property
     def state_size(self) -> int:
-        """Numbers of hidden state."""
+        """Size of the hidden state."""
         return self.size
 
 
 @dataclass(frozen=True)
 class LSTM(Described):
-    """A core of long short-term memory (Gers et al. 2000), as ``torch.nn.LSTM`` computes it, by
-    torch alone.
+    """Core of long short-term memory (Gers et al. 2000), equal to ``torch.nn.LSTM``.
+
+    It has no kernels, so torch computes it.
 
     Args:
-        size: Units; the hidden state is twice as large.
+        size: Number of units. The hidden state has twice this size.
     """
 
     size: Width
@@ -87,23 +89,25 @@ class LSTM(Described):
     kind: ClassVar[str] = "lstm"
 
     def module(self, inputs: int, generator: torch.Generator | None) -> Recurrent:
-        """Return the torch module, for ``inputs`` numbers of each row."""
+        """Create the torch module for rows of ``inputs`` entries."""
         return nn.LSTM(inputs, self.size, generator)
 
     @property
     def state_size(self) -> int:
-        """Numbers of hidden state."""
+        """Size of the hidden state."""
         return 2 * self.size
 
 
 @dataclass(frozen=True)
 class MinGRU(Described):
-    """A core of minimal gated recurrent units (Feng et al. 2024), each with a highway gate around
-    it; ``cupydrive.nn.MinGRU`` has the equations.
+    """Core of minimal gated recurrent units (Feng et al. 2024) with highway gates.
+
+    ``cupydrive.nn.MinGRU`` has the equations.
 
     Args:
-        size: Units of each layer; the last of the network's hidden layers has as many.
-        layers: How many follow each other.
+        size: Number of units of each layer. The last hidden layer of the network must have this
+            width.
+        layers: Number of consecutive layers.
     """
 
     size: Width
@@ -112,24 +116,24 @@ class MinGRU(Described):
     kind: ClassVar[str] = "mingru"
 
     def module(self, inputs: int, generator: torch.Generator | None) -> Recurrent:
-        """Return the torch module, for ``inputs`` numbers of each row."""
+        """Create the torch module for rows of ``inputs`` entries."""
         return nn.MinGRU(self.size, self.layers, generator)
 
     @property
     def state_size(self) -> int:
-        """Numbers of hidden state."""
+        """Size of the hidden state."""
         return self.layers * self.size
 
 
 @dataclass(frozen=True)
 class ConvLayer:
-    """One layer of convolutions, with the sizes of what it reads and writes.
+    """A convolutional layer with the sizes of its input and output.
 
     Args:
-        image: Height, width and channels of what it reads.
-        channels: Channels that it writes.
-        kernel: Height and width of its kernels.
-        stride: Entries from one position of a kernel to the next, in both directions.
+        image: Height, width and channels of the input.
+        channels: Output channels.
+        kernel: Height and width of the kernels.
+        stride: Stride in both directions.
     """
 
     image: tuple[int, ...]
@@ -139,30 +143,32 @@ class ConvLayer:
 
     @property
     def out(self) -> tuple[int, int, int]:
-        """Height, width and channels of what it writes."""
+        """Height, width and channels of the output."""
         height, width = ((n - self.kernel) // self.stride + 1 for n in self.image[:2])
         return height, width, self.channels
 
     @property
     def positions(self) -> int:
-        """Positions of a kernel within the image."""
+        """Number of positions of a kernel in the image."""
         return self.out[0] * self.out[1]
 
     @property
     def inputs(self) -> int:
-        """Entries of the image that one position reads."""
+        """Number of input entries at one position."""
         return self.kernel**2 * self.image[2]
 
 
 @dataclass(frozen=True)
 class Conv(Described):
-    """Convolutions of images (H, W, C), each followed by the network's activation. Images are not
-    padded: a layer of height K and stride S leaves (H - K) // S + 1 rows.
+    """Convolutions of images (H, W, C), each followed by the network's activation.
+
+    There is no padding. A layer with kernel size K and stride S reduces H rows to
+    (H - K) // S + 1.
 
     Args:
-        channels: Channels that each of up to three layers writes.
-        kernel: Height and width of the kernels, from 1 to 8; one number, or one for each layer.
-        stride: Entries from one position of a kernel to the next, from 1 to 4; likewise.
+        channels: Output channels of each layer, for one to three layers.
+        kernel: Height and width of the kernels, from 1 to 8. One number, or one for each layer.
+        stride: Stride in both directions, from 1 to 4. One number, or one for each layer.
     """
 
     channels: Annotated[tuple[Width, ...], BeforeValidator(as_tuple)]
@@ -180,19 +186,19 @@ class Conv(Described):
             if len(self.by_layer(name)) != len(self.channels):
                 raise ParameterError(
                     f"Conv: {name} = {getattr(self, name)} does not fit channels = "
-                    f"{self.channels}; give one number, or one for each layer"
+                    f"{self.channels}. Give one number, or one for each layer"
                 )
 
     def by_layer(self, name: str) -> tuple[int, ...]:
-        """Return the kernel or the stride of each layer."""
+        """Return the kernel size or the stride of each layer."""
         value = getattr(self, name)
         return value if isinstance(value, tuple) else (value,) * len(self.channels)
 
     def layers(self, obs_shape: tuple[int, ...]) -> list[ConvLayer]:
-        """Return the layers for observations of one shape.
+        """Return the layers for observations of the given shape.
 
         Raises:
-            ParameterError: If these are no images, or smaller than a kernel.
+            ParameterError: If the observations are not images, or are smaller than a kernel.
         """
         image, found = obs_shape, []
         if len(image) != 3:
@@ -214,7 +220,7 @@ class Conv(Described):
 
 
 def as_conv(value: object) -> object:
-    """Return the convolutions that a dictionary of JSON describes; other values as they are."""
+    """Convert a dictionary from JSON to convolutions. Other values are unchanged."""
     return made(Conv, value) if isinstance(value, Mapping) else value
 
 
@@ -223,23 +229,23 @@ CORES: dict[str, type[Core]] = {kind.kind: kind for kind in (GRU, LSTM, MinGRU)}
 
 
 def as_core(value: object) -> object:
-    """Return the core that a dictionary of JSON describes; a core or None as it is."""
+    """Convert a dictionary from JSON to a core. A core or None is unchanged."""
     if value is None or isinstance(value, Core):
         return value
     if not isinstance(value, Mapping):
         kinds = ", ".join(kind.__name__ for kind in CORES.values())
         raise ParameterError(
-            f"Network: core = {shown(value)}; it must be {kinds} or None, such as GRU(128)"
+            f"Network: core = {shown(value)}, expected {kinds} or None, such as GRU(128)"
         )
     about = dict(value)
     kind = about.pop("kind", None)
     if kind not in CORES:
-        raise ParameterError(f"core: kind = {shown(kind)}; it must be one of {', '.join(CORES)}")
+        raise ParameterError(f"core: kind = {shown(kind)}, expected one of {', '.join(CORES)}")
     return made(CORES[kind], about)
 
 
 def made(kind: type, about: Mapping[str, object]) -> object:
-    """Return a dataclass from a dictionary; an unknown name is a ``ParameterError``."""
+    """Create a dataclass from a dictionary. An unknown name raises ``ParameterError``."""
     known = [f.name for f in fields(kind)]
     for name in about:
         if name not in known:
@@ -258,18 +264,20 @@ def made(kind: type, about: Mapping[str, object]) -> object:
 
 @dataclass(frozen=True, kw_only=True)
 class Network(Described):
-    """The network of a policy: convolutions, hidden layers, a core with hidden state, the outputs.
+    """Network of a policy: convolutions, hidden layers, an optional core, and the outputs.
 
     Args:
-        conv: ``Conv`` for observations that are images, or None: hidden layers see every entry.
-        hidden: Width of each hidden layer; ``()``: none.
-        core: ``GRU``, ``MinGRU``, ``LSTM`` or None: no hidden state.
+        conv: ``Conv`` for observations that are images. If None, the hidden layers read all
+            entries.
+        hidden: Width of each hidden layer. ``()`` for no hidden layers.
+        core: ``GRU``, ``MinGRU``, ``LSTM``, or None for a network without hidden state.
         activation: ``tanh``, ``relu``, ``silu`` or ``gelu``, after each convolution and hidden
             layer.
-        shared: Actor and critic are one network with two outputs, instead of two networks.
-        layer_norm: Normalise each hidden layer before its activation (Ba et al. 2016).
-        one_hot: Observations of uint8 enter one-hot: value v of a channel, the last axis, as
-            ``obs_high`` + 1 entries of which entry v is 1. A value above ``obs_high`` gives zeros.
+        shared: Use one network with two outputs for actor and critic, instead of two networks.
+        layer_norm: Apply layer normalization before each activation of a hidden layer (Ba et al.
+            2016).
+        one_hot: One-hot encode observations of uint8. Value v of a channel, the last axis, becomes
+            ``obs_high`` + 1 entries, of which entry v is 1. Values above ``obs_high`` give zeros.
     """
 
     conv: Annotated[Conv | None, BeforeValidator(as_conv)] = None
@@ -288,12 +296,12 @@ class Network(Described):
         if isinstance(core, MinGRU) and self.hidden[-1:] != (core.size,):
             raise ParameterError(
                 f"Network: hidden = {self.hidden} before MinGRU({core.size}), which adds its input "
-                f"to its output; hidden must end with {core.size}"
+                f"to its output. hidden must end with {core.size}"
             )
 
     @property
     def towers(self) -> int:
-        """1 if actor and critic share it, else 2."""
+        """Number of separate networks: 1 if actor and critic are shared, otherwise 2."""
         return 1 if self.shared else 2
 
     def outputs(self, size: int) -> tuple[int, ...]:
@@ -304,11 +312,11 @@ class Network(Described):
 
     @property
     def state_size(self) -> int:
-        """Numbers of hidden state of one agent, of all towers; 0 without a core."""
+        """Size of the hidden state of one agent, of all networks. 0 without a core."""
         return 0 if self.core is None else self.towers * self.core.state_size
 
     def input_shape(self, group: Group) -> tuple[int, ...]:
-        """Return the shape of a group's observations as the first layer reads them.
+        """Return the shape of a group's observations at the first layer.
 
         Raises:
             ParameterError: If ``one_hot`` does not fit their dtype.
@@ -325,10 +333,10 @@ class Network(Described):
     def tower_inputs(
         self, obs_shape: tuple[int, ...], critic_dim: int = 0
     ) -> list[tuple[Network, tuple[int, ...]]]:
-        """Return the network of each tower, and the shape of what it reads.
+        """Return the network of each tower, and the shape of its observations.
 
         Args:
-            obs_shape: Shape of one observation as the first layer reads it.
+            obs_shape: Shape of one observation at the first layer.
             critic_dim: K of a central critic, which reads flat rows of floats, or 0.
         """
         actor = self, obs_shape
@@ -336,32 +344,32 @@ class Network(Described):
         return [actor] if self.shared else [actor, critic]
 
     def convolutions(self, obs_shape: tuple[int, ...]) -> list[ConvLayer]:
-        """Return the layers of convolutions for observations of one shape.
+        """Return the convolutional layers for observations of the given shape.
 
         Raises:
-            ParameterError: If they do not fit it.
+            ParameterError: If the layers do not fit the shape.
         """
         return [] if self.conv is None else self.conv.layers(obs_shape)
 
     def inputs(self, obs_shape: tuple[int, ...]) -> int:
-        """Return how many numbers the hidden layers read."""
+        """Return the number of inputs of the hidden layers."""
         layers = self.convolutions(obs_shape)
         return math.prod(layers[-1].out if layers else obs_shape)
 
 
 @dataclass(frozen=True, kw_only=True)
 class QNetwork(Network):
-    """A network of action values: one tower without the output of a critic."""
+    """Network of action values: one tower without the output of a critic."""
 
     valued: ClassVar[bool] = False
 
 
-# What observations of shape (H, W, C) get, if they are large enough.
+# Default network for observations of shape (H, W, C), if they are large enough.
 OF_IMAGES = Network(conv=Conv((16,)), hidden=(128,), activation="relu", shared=True)
 
 
 def as_network(value: object) -> object:
-    """Return the network that a dictionary of JSON describes; other values as they are."""
+    """Convert a dictionary from JSON to a network. Other values are unchanged."""
     if not isinstance(value, Mapping):
         return value
     try:
@@ -371,7 +379,7 @@ def as_network(value: object) -> object:
 
 
 def network_as_json(network: Network) -> dict[str, object]:
-    """Return what ``as_network`` reads."""
+    """Convert a network to the dictionary that ``as_network`` reads."""
     values = network.values() | {"hidden": list(network.hidden)}
     if network.conv is not None:
         values["conv"] = network.conv.values()

@@ -1,9 +1,8 @@
-"""Deep deterministic policy gradient, from top to bottom: act, store, sample, critic loss, actor
-loss, targets.
+"""Deep deterministic policy gradient: act, store, sample, critic loss, actor loss, targets.
 
-Source: Lillicrap et al. 2016, "Continuous control with deep reinforcement learning"; names as in
-CleanRL. Letters: T steps of one iteration, N environments, C agents of a group, D observation
-entries; B rows of a minibatch.
+Source: Lillicrap et al. 2016, "Continuous control with deep reinforcement learning". Names are
+those of CleanRL. Letters: T steps of one iteration, N environments, C agents of a group, D
+observation entries, B rows of a minibatch.
 """
 
 from __future__ import annotations
@@ -29,21 +28,21 @@ class DDPG(Settings):
     """Settings of DDPG.
 
     Args:
-        learning_rate: Of the critic.
-        actor_learning_rate: Of the actor.
-        num_steps: T, steps of each environment in one iteration.
-        updates: Gradient steps in one iteration.
-        gamma: Discount.
-        tau: Share of the new weights that target networks take over in each gradient step.
-        batch_size: Transitions of one gradient step.
-        buffer_size: Transitions that the replay buffer holds; rounded down to whole rows of all
+        learning_rate: Learning rate of the critic.
+        actor_learning_rate: Learning rate of the actor.
+        num_steps: Rollout length T per environment.
+        updates: Gradient steps per iteration.
+        gamma: Discount factor.
+        tau: Polyak averaging coefficient of the target networks.
+        batch_size: Transitions per gradient step.
+        buffer_size: Capacity of the replay buffer in transitions, rounded down to whole rows of all
             agents.
-        learning_starts: Transitions to collect before learning; until then actions are uniform.
-        exploration_noise: Deviation of the noise, in units of half the action's range.
-        noise_damping: 1: independent Gaussian noise; less: Ornstein-Uhlenbeck noise, reset with the
-            episode.
-        max_grad_norm: Gradients are scaled down to this norm.
-        normalize_obs: Running mean 0 and deviation 1 of each observation entry.
+        learning_starts: Transitions to collect before learning. Actions are uniform until then.
+        exploration_noise: Standard deviation of the noise, in units of half the action's range.
+        noise_damping: 1 gives independent Gaussian noise. Lower values give Ornstein-Uhlenbeck
+            noise, which is reset with each episode.
+        max_grad_norm: Maximum gradient norm for clipping.
+        normalize_obs: Normalize each observation entry to running mean 0 and standard deviation 1.
         hidden: Width of each hidden layer.
         activation: ``tanh``, ``relu``, ``silu`` or ``gelu``.
     """
@@ -67,7 +66,7 @@ class DDPG(Settings):
     name = "ddpg"
 
     def learner(self) -> DDPGLearner:
-        """Return the learner of one policy."""
+        """Create the learner of one policy."""
         return DDPGLearner(self)
 
 
@@ -75,8 +74,9 @@ class DDPGLearner(OffPolicyLearner):
     """One iteration of DDPG: ``act`` for every step of a rollout, then ``update``."""
 
     def act(self, rollout: Rollout, t: int) -> None:
-        """Write the actions of row t: the actor's with exploration noise, or uniform ones before
-        learning starts.
+        """Write the actions of row t.
+
+        They are the actor's actions with exploration noise, or uniform before learning starts.
         """
         for g in self.groups:
             obs = rollout.obs[g.name][t].view(-1, g.obs_dim)
@@ -84,16 +84,14 @@ class DDPGLearner(OffPolicyLearner):
             self.explore(rollout, g, t, action)
 
     def update(self, rollout: Rollout) -> None:
-        """Learn from what was seen so far: store the rollout, then take ``updates``
-        gradient steps.
-        """
+        """Store the rollout, then take ``updates`` gradient steps."""
         config = self.config
-        # A transition of one agent: obs[t], action[t] in [-1, 1], reward[t], next_obs (the last one
-        # of the episode where it was cut off), end (1 where no reward can follow: the task ended,
-        # or the agent left), weight (0: not in the game).
+        # A transition of one agent has obs[t], action[t] in [-1, 1] and reward[t]. next_obs is the
+        # last observation of the episode if the time limit truncated it. end is 1 if no reward can
+        # follow, since the task ended or the agent left. weight is 0 for agents not in the game.
         with torch.no_grad():
             self.replay.store(transitions(rollout, self.groups, self.low, self.span))
-            # 1: steps change nothing yet
+            # 1 means that gradient steps have no effect yet
             waiting = (self.replay.filled < config.learning_starts)[0].float()
         for k in range(config.updates):
             rows = self.replay.sample(rollout, config.batch_size, self.iteration, k)
@@ -103,13 +101,11 @@ class DDPGLearner(OffPolicyLearner):
         self.finish(rollout, waiting)
 
     def learn(self, rows: dict[str, torch.Tensor]) -> None:
-        """Take one step of the critic and one of the actor, and bring the targets a little
-        nearer.
-        """
+        """Take one gradient step of the critic and one of the actor, then update the targets."""
         loss, value = self.critic_loss(rows)
         self.step(self.critic_optimizer, loss, [loss, value], self.metric_sums[:3])
-        # Gradients of the actor's loss are taken for the actor's weights alone: the critic's stay
-        # as they are.
+        # The gradient of the actor's loss is computed for the actor's weights only. The critic's
+        # gradients are unchanged.
         loss = self.actor_loss(rows)
         self.step(self.actor_optimizer, loss, [loss], self.metric_sums[3:])
         self.follow(self.scheduled.tau * (1.0 - self.critic_skip))
@@ -126,14 +122,16 @@ class DDPGLearner(OffPolicyLearner):
         )
 
     def actor_loss(self, rows: dict[str, torch.Tensor]) -> torch.Tensor:
-        """Return minus the critic's mean value of the actor's own actions."""
+        """Return the negated mean of the critic's values of the actor's actions."""
         obs = self.normalized(rows["obs"])
         value = self.critic(obs, self.policy(obs)[0])
         return -weighted_mean(value, rows["weight"])
 
     @torch.no_grad()
     def follow(self, share: torch.Tensor) -> None:
-        """Let the target networks take over ``share`` of the weights, a 0-dimensional tensor; 0
-        after a skipped step.
+        """Update the target networks by Polyak averaging.
+
+        Args:
+            share: 0-dimensional tensor, weight of the new weights. 0 after a skipped step.
         """
         self.target_weights.lerp_(self.weights, share)

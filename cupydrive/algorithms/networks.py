@@ -1,6 +1,4 @@
-"""The network of a policy: the default one, or one of the user's own, which is tried on a first
-batch before it learns.
-"""
+"""Creation of a policy's network: the default one, or a validated custom module."""
 
 from __future__ import annotations
 
@@ -34,38 +32,38 @@ if TYPE_CHECKING:
     from cupydrive.simulation.batch import Batch
     from cupydrive.spec import Group
 
-# What code of a network raises where it and its input do not fit each other.
+# Exceptions that a network raises if it does not fit its input.
 MISFITS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
-TRIED = 64  # rows of which outputs are compared, one with those of the same row in other batches
-Seen = Mapping[str, torch.Tensor]  # ``obs``, and of a central critic ``critic_obs``
-ROW_TOLERANCE = 1e-4  # of outputs; relative where they exceed 1
-SPREAD = 0.05  # of what is added to weights
+TRIED = 64  # rows of which outputs are compared with those of the same rows in other batches
+Seen = Mapping[str, torch.Tensor]  # ``obs``, and ``critic_obs`` for a central critic
+ROW_TOLERANCE = 1e-4  # of outputs, relative above 1
+SPREAD = 0.05  # limit of the random numbers that are added to weights
 NO_RANDOM = (
-    "Draw no random numbers in forward, as dropout does: an action is learnt with the probability "
-    "that it was drawn with"
+    "Draw no random numbers in forward, as dropout does, since learning must reproduce the "
+    "probability of the chosen action"
 )
 APART = (
-    "Compute each row by itself, since PPO and A2C learn from rows in random order: no view or "
-    "statistic across rows, such as BatchNorm; LayerNorm works"
+    "Compute each row independently, since PPO and A2C learn from rows in random order. Views and "
+    "statistics across rows, such as BatchNorm, do not work. LayerNorm works"
 )
 
 
 def make_network(
     config: RolloutSettings, group: Group, size: int, rollout: Rollout, initial: bool = True
 ) -> nn.Module:
-    """Return the network of one policy, on the rollout's device.
+    """Create the network of one policy on the rollout's device.
 
-    A module is copied: the caller's stays as it is, and equal settings give equal runs.
+    A custom module is copied, so that the caller's is unchanged and equal settings give equal runs.
 
     Args:
         config: Settings with ``policy``, ``hidden``, ``activation`` and ``shared_layers``.
-        group: ``Group`` that it plays.
+        group: ``Group`` of the policy.
         size: Number of the distribution's parameters.
         rollout: ``Rollout``.
-        initial: False leaves the weights of the default network to the caller.
+        initial: Initialize the default network. If False, the caller must fill its weights.
 
     Raises:
-        ParameterError: If a network of the user's own does not return what learning needs.
+        ParameterError: If a custom network does not return the required tensors.
     """
     given = config.policy
     if given is None:
@@ -98,13 +96,13 @@ def described(
     generator: torch.Generator | None = None,
     critic_dim: int = 0,
 ) -> ActorCritic | RecurrentActorCritic:
-    """Return the module of a described network, on the CPU.
+    """Create the module of a described network, on the CPU.
 
     Args:
         network: ``Network``.
-        obs_shape: Shape of one observation as the first layer reads it.
+        obs_shape: Shape of one observation at the first layer.
         size: Number of the distribution's parameters.
-        initial: False may leave the weights to the caller.
+        initial: Initialize the weights. If False, the caller may have to fill them.
         generator: ``torch.Generator`` of the weights. Defaults to torch's own.
         critic_dim: K of a central critic, or 0.
     """
@@ -121,8 +119,15 @@ def require_default_memory(
     rows: int = 0,
     num_envs: int | None = None,
 ) -> None:
-    """Raise ``MemoryLimitError`` if the described network does not fit into memory with ``rows``
-    rows at once; ``num_envs`` is ``require_network_memory``'s.
+    """Raise ``MemoryLimitError`` if the described network does not fit into memory.
+
+    Args:
+        config: Settings with the network.
+        group: ``Group`` of the policy.
+        size: Number of the distribution's parameters.
+        batch: ``Batch`` of the device.
+        rows: Rows of one forward pass.
+        num_envs: Argument of ``require_network_memory``.
     """
     network = config.network_for(group)
     layers = []
@@ -142,20 +147,18 @@ def require_default_memory(
 def made_by(
     where: str, given: nn.Module | Callable[[int, int], nn.Module], obs_dim: int, size: int
 ) -> nn.Module:
-    """Return a copy of a module, or the module that a class or function makes."""
+    """Return a copy of a module, or the module that a class or function returns."""
     try:
         network = copy.deepcopy(given) if isinstance(given, nn.Module) else given(obs_dim, size)
     except MISFITS as error:
-        raise ParameterError(
-            f"{where} failed ({error_line(error)}); it must be {NEEDED}"
-        ) from error
+        raise ParameterError(f"{where} failed ({error_line(error)}), expected {NEEDED}") from error
     if not isinstance(network, nn.Module):
-        raise ParameterError(f"{where} returned {shown(network)}; it must return a torch.nn.Module")
+        raise ParameterError(f"{where} returned {shown(network)}, expected a torch.nn.Module")
     return network
 
 
 def error_line(error: Exception) -> str:
-    """Return an exception's type and the first line of its message."""
+    """Format an exception's type and the first line of its message."""
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
@@ -171,8 +174,8 @@ def try_out(
     numbers stay as they were.
 
     Raises:
-        ParameterError: If it fails, returns something else than finite float32 of (B, size) and
-            (B,) with gradients, or a row's outputs depend on other rows or on random numbers.
+        ParameterError: If it fails, does not return finite float32 tensors (B, size) and (B,) with
+            gradients, or if a row's outputs depend on other rows or on random numbers.
     """
     taught = {name: p for name, p in network.named_parameters() if p.requires_grad}
     if not taught:
@@ -192,7 +195,7 @@ def try_out(
         seen = {name: x.unflatten(0, (-1, agents)) for name, x in seen.items()}
     state_size = with_state(network).state_size
     modes = ordinary_modes(rollout.device.type, tf32=False)
-    # cuDNN might use TF32
+    # without cuDNN, which may use TF32
     with own_random_numbers(), modes, torch.backends.cudnn.flags(enabled=False):
         first = {name: x[:1].expand(rows, *x.shape[1:]).clone() for name, x in seen.items()}
         state = (first["obs"].new_zeros(rows, *inside, state_size), None) if state_size else ()
@@ -203,7 +206,7 @@ def try_out(
         parameters, value = returned[:2]
         if not parameters.requires_grad:
             raise ParameterError(
-                f"{where} returned {what(group)} without gradients; compute them from its "
+                f"{where} returned {what(group)} without gradients. Compute them from its "
                 f"parameters, without detach or no_grad"
             )
         loss = parameters.square().sum() + value.square().sum()
@@ -212,7 +215,7 @@ def try_out(
         if unused:
             raise ParameterError(
                 f"{where} has parameters that no gradient reaches: "
-                f"{', '.join(unused[:4])}{', ...' * (len(unused) > 4)}; use them in forward, or "
+                f"{', '.join(unused[:4])}{', ...' * (len(unused) > 4)}. Use them in forward, or "
                 f"set requires_grad_(False)"
             )
         some = torch.arange(TRIED, device=rollout.device) % len(seen["obs"])
@@ -220,12 +223,13 @@ def try_out(
 
 
 class Trial:
-    """Calls of a network that find out whether it computes each row by itself; they leave weights
-    and buffers as they were.
+    """Test whether a custom network computes each row independently.
+
+    Weights and buffers are restored afterwards.
 
     Args:
-        where: What messages call it.
-        network: Module of the user's own.
+        where: Description of the network for messages.
+        network: The custom module.
     """
 
     def __init__(self, where: str, network: nn.Module) -> None:
@@ -234,8 +238,10 @@ class Trial:
         self.kept = [tensor.detach().clone() for tensor in self.tensors]
 
     def put_back(self, spread: float = 0.0) -> None:
-        """Write weights and buffers back, with random numbers up to ``spread`` added to weights
-        that learn.
+        """Restore weights and buffers.
+
+        Args:
+            spread: Limit of random numbers that are added to weights that learn.
         """
         with torch.no_grad():
             for tensor, kept in zip(self.tensors, self.kept, strict=True):
@@ -244,7 +250,7 @@ class Trial:
                     tensor.add_(drawn(tensor.shape, tensor.device).sub_(0.5), alpha=2 * spread)
 
     def ask(self, seen: Seen, *state: torch.Tensor | None) -> Any:
-        """Return what the network returns; raise ``ParameterError`` if it fails."""
+        """Call the network. Raise ``ParameterError`` if it fails."""
         obs = seen["obs"]
         central = {name: rows for name, rows in seen.items() if name != "obs"}
         try:
@@ -265,12 +271,12 @@ class Trial:
         among.
 
         Args:
-            seen: ``obs`` (TRIED, *obs_shape), which need not be distinct, and perhaps
+            seen: ``obs`` (TRIED, *obs_shape), which need not be distinct, and for a central critic
                 ``critic_obs`` (TRIED, K).
             state: Shape of a row's hidden state, (M,) or (C, M). Sequences of 4 steps are compared,
                 too, if M is not 0.
         """
-        # distinct, and entries that stand for an index keep it
+        # makes rows distinct, and does not change entries that are rounded to an index
         rows = {name: x + 0.4 * drawn(x.shape, x.device) for name, x in seen.items()}
         device = rows["obs"].device
         ways = ((1, 4), (False, True), (False, True)) if state[-1] else ((1,), (False,), (False,))
@@ -285,12 +291,17 @@ class Trial:
     def compare_agents(
         self, rows: Seen, memory: torch.Tensor, start: torch.Tensor | None, spread: float
     ) -> None:
-        """Do so for agents with (L, b, *obs_shape) observations, hidden states (b, M), and (L, b)
-        bools or None.
+        """Compare outputs for sequences of observations.
+
+        Args:
+            rows: (L, b, *obs_shape) observations.
+            memory: (b, M) hidden states.
+            start: (L, b) bool, beginnings of episodes, or None.
+            spread: Limit of random numbers that are added to weights.
         """
         steps, device = len(rows["obs"]), memory.device
 
-        def outputs(*asked: torch.Tensor) -> list[torch.Tensor]:  # of the last rows
+        def outputs(*asked: torch.Tensor) -> list[torch.Tensor]:  # of the last call
             self.put_back(spread)
             for which in asked:
                 state = (
@@ -321,20 +332,20 @@ class Trial:
                     limit := ROW_TOLERANCE * max(1.0, float(other.nan_to_num().abs().max()))
                 ):
                     raise ParameterError(
-                        f"{self.where} returns something else for the same row {when}: got a "
+                        f"{self.where} returns other outputs for the same row {when}: got a "
                         f"difference of {apart:.2g}, expected at most {limit:.2g}. "
                         f"{NO_RANDOM if asked[0] is every else APART}"
                     )
 
 
 def drawn(shape: tuple, device: torch.device) -> torch.Tensor:
-    """Return uniform numbers in [0, 1), which depend on the shape only."""
+    """Return uniform random numbers in [0, 1) that depend only on the shape."""
     noise = torch.Generator().manual_seed(0)
     return torch.rand(shape, generator=noise, dtype=torch.float32, device="cpu").to(device)
 
 
 def what(group: Group) -> str:
-    """Return in words what the distribution of a group's actions needs of a policy."""
+    """Describe the distribution parameters that a policy of a group must return."""
     numbers = group.box.shape[0]
     parts = [f"logits of {group.choices} choices"] if group.sizes else []
     parts += [f"means and logarithms of deviations of {numbers} actions"] if numbers else []
@@ -352,9 +363,9 @@ def check_returned(
     if not isinstance(returned, tuple | list) or [
         isinstance(x, torch.Tensor) for x in returned
     ] != [True] * len(needs):
-        meanings = "; ".join(meaning for _, meaning in needs)
+        meanings = ", then ".join(meaning for _, meaning in needs)
         raise ParameterError(
-            f"{where} returned {kind_of(returned)}; it must return {len(needs)} tensors: {meanings}"
+            f"{where} returned {kind_of(returned)}, expected {len(needs)} tensors: {meanings}"
         )
     for tensor, (shape, meaning) in zip(returned, needs, strict=True):
         if tuple(tensor.shape) != shape or tensor.dtype != torch.float32:

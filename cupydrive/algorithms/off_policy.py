@@ -1,9 +1,7 @@
-"""An actor and a critic that learn from a replay buffer: their networks, how they explore, and what
-is kept of them.
+"""Networks, exploration and checkpoints of an actor and a critic with a replay buffer.
 
-The algorithm itself reads top to bottom in ``ddpg.py``.
-
-Letters: N environments, C agents of a group, D observation entries, H action numbers; B rows.
+The algorithm itself is in ``ddpg.py``. Letters: N environments, C agents of a group, D observation
+entries, H action entries, B rows.
 """
 
 from __future__ import annotations
@@ -34,17 +32,20 @@ if TYPE_CHECKING:
     from cupydrive.algorithms.ddpg import DDPG
 
 NETWORKS = ("policy", "critic", "target_policy", "target_critic")
-ALIGNED_NUMBERS = 64  # numbers: 256 bytes, as allocations are aligned
+ALIGNED_NUMBERS = 64  # floats, 256 bytes, the alignment of allocations
 
 
 def require_box(algorithm: str, group: Group) -> None:
-    """Raise ``ParameterError`` if the actions of a ``Group`` are no Box, which an algorithm of this
-    name needs.
+    """Raise ``ParameterError`` if the actions of a ``Group`` are not a Box.
+
+    Args:
+        algorithm: Name of the algorithm that needs a Box.
+        group: The ``Group``.
     """
     if not isinstance(group.action_space, spaces.Box):
         raise ParameterError(
-            f"{algorithm} needs a Box of actions; group {group.name!r} has {group.action_space}. "
-            f"Use PPO or A2C"
+            f"{algorithm} needs a Box of actions, but group {group.name!r} has "
+            f"{group.action_space}. Use PPO or A2C"
         )
 
 
@@ -52,16 +53,16 @@ def require_floats(algorithm: str, group: Group) -> None:
     """Raise ``ParameterError`` unless observations are rows of floats."""
     if group.obs_dtype != "float32":
         raise ParameterError(
-            f"{algorithm} learns from observations of float32; those of group {group.name!r} are "
+            f"{algorithm} needs observations of float32, but those of group {group.name!r} are "
             f"{group.obs_dtype}. Use PPO or A2C"
         )
 
 
 class Perceptron(nn.Module):
-    """A multilayer perceptron, its ``body``.
+    """A multilayer perceptron.
 
     Args:
-        body: As ``mlp`` returns it.
+        body: Module that ``mlp`` returns.
     """
 
     def __init__(self, body: nn.Module) -> None:
@@ -73,7 +74,7 @@ class Actor(Perceptron):
     """Observations (B, D) to actions (B, H) in [-1, 1]."""
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
-        """Return ``(actions, None)``: a policy's call, without a value."""
+        """Return ``(actions, None)``, in the form of a policy without a value."""
         return torch.tanh(self.body(obs)), None
 
 
@@ -86,11 +87,10 @@ class Critic(Perceptron):
 
 
 def in_one_tensor(*networks: nn.Module) -> torch.Tensor:
-    """Move the weights of networks into one tensor and return it: what is done to all of them is
-    one operation then.
+    """Move the weights of networks into one tensor and return it.
 
-    Those of each layer begin where memory of their own could, since matrix products are slower from
-    anywhere else.
+    An operation on all weights is then a single kernel. The weights of each layer begin at an
+    aligned address, since matrix products are slower with misaligned operands.
     """
     weights = [p for network in networks for p in network.parameters()]
     sizes = [-(-p.numel() // ALIGNED_NUMBERS) * ALIGNED_NUMBERS for p in weights]
@@ -101,13 +101,13 @@ def in_one_tensor(*networks: nn.Module) -> torch.Tensor:
 
 
 class OffPolicyLearner(ScheduledLearner):
-    """The parts of a learner besides its algorithm, which is ``act`` and ``update``.
+    """Base class of off-policy learners. Subclasses implement ``act`` and ``update``.
 
-    It plays and learns for one group, or for several with equal spaces. Everything it touches is
-    device memory that is allocated once, so that a whole iteration can be captured in a CUDA graph.
+    It plays and learns for one group, or for several with equal spaces. All its tensors are
+    allocated once, so that a whole iteration can be captured in a CUDA graph.
 
     Args:
-        config: ``DDPG``.
+        config: Settings, a ``DDPG``.
     """
 
     replay: ReplayBuffer
@@ -118,12 +118,10 @@ class OffPolicyLearner(ScheduledLearner):
         self.calls: dict[str, np.ndarray] = {}
         self.noise: dict[str, torch.Tensor] = {}
 
-    # ---- whether it can learn ----
+    # ---- validation ----
 
     def check(self, groups: Sequence[Group], num_envs: int) -> None:
-        """Raise ``ParameterError`` unless actions are a Box, and the replay buffer holds an
-        iteration.
-        """
+        """Raise ``ParameterError`` unless actions are a Box and the buffer holds an iteration."""
         for g in groups:
             require_box(type(self.config).__name__, g)
             require_floats(type(self.config).__name__, g)
@@ -131,11 +129,15 @@ class OffPolicyLearner(ScheduledLearner):
         buffer_slots(self.config.buffer_size, agents, self.config.num_steps)
 
     def never_learns(self, steps: int) -> str | None:
-        """Return why it has not begun to learn after so many env-steps, as a sentence with the fix;
-        None: it has.
+        """Explain why learning does not begin within a number of env-steps.
+
+        It is called after memory has been allocated.
 
         Args:
-            steps: In all, those of whole iterations; called once memory has been taken.
+            steps: Total env-steps of whole iterations.
+
+        Returns:
+            A sentence with a fix, or None if learning begins.
         """
         config, replay = self.config, self.replay
         made, kept = steps * replay.agents // self.copies, replay.slots * replay.agents
@@ -143,20 +145,21 @@ class OffPolicyLearner(ScheduledLearner):
             return None
         return (
             f"{type(config).__name__}.learning_starts = {config.learning_starts:,} transitions "
-            f"are never there: {steps:,} env-steps make {made:,}, and the buffer keeps {kept:,}. "
+            f"are never reached: {steps:,} env-steps make {made:,}, and the buffer keeps {kept:,}. "
             f"Lower it, or raise steps and buffer_size"
         )
 
-    # ---- what it holds ----
+    # ---- memory ----
 
     def make(self, group: Group, rollout: Rollout) -> None:
-        """Make the networks and everything that learning keeps besides transitions; torch's
-        generator decides the weights.
+        """Create the networks and all other tensors except the replay buffer.
+
+        Torch's generator determines the weights.
         """
         config, device, batch = self.config, rollout.device, rollout.batch
         actor = (group.obs_dim, *config.hidden, group.heads)
         critic = (group.obs_dim + group.heads, *config.hidden, 1)
-        # the targets need less: they have no gradients
+        # an upper bound, since the targets have no gradients
         layers = [*linear_layers(actor), *linear_layers(critic)] * 2
         require_network_memory(f"DDPG.hidden = {config.hidden}", batch, config.batch_size, layers)
         made = partial(mlp, activation=config.activation, generator=rollout.generator)
@@ -168,12 +171,13 @@ class OffPolicyLearner(ScheduledLearner):
         self.target_critic.load_state_dict(self.critic.state_dict())
         self.weights = in_one_tensor(self.policy, self.critic)
         self.target_weights = in_one_tensor(self.target_policy, self.target_critic)
-        # Sums of the critic's numbers and their count, of the actor's and its count.
+        # Sums of the critic's loss and value with their count, and of the actor's loss with its
+        # count.
         self.begin_learning(config, group, rollout, 3 + 2)
         rates = self.scheduled.actor_learning_rate, self.scheduled.learning_rate
         self.actor_optimizer, self.actor_skip = adam(self.policy.parameters(), rates[0])
         self.critic_optimizer, self.critic_skip = adam(self.critic.parameters(), rates[1])
-        self.started = zeros(device, 1)  # 1 once there is enough to learn from
+        self.started = zeros(device, 1)  # 1 after learning has started
         noise = config.noise_damping, config.exploration_noise
         self.noise_settings = torch.tensor(noise, dtype=torch.float32, device=device)
         self.low = torch.as_tensor(group.action_space.low, device=device)
@@ -181,8 +185,9 @@ class OffPolicyLearner(ScheduledLearner):
         self.noisy = batch.executor.build(Gaussian(group).unit())
 
     def begin(self, rollout: Rollout, group: Group) -> None:
-        """Prepare to play ``group``: take the memory of its noise; the first group decides the
-        networks.
+        """Prepare to play ``group``, and allocate its noise.
+
+        The first group determines the networks.
         """
         require_box(type(self.config).__name__, group)
         if not self.groups:
@@ -199,26 +204,35 @@ class OffPolicyLearner(ScheduledLearner):
         self.calls[group.name]["clock"] = batch.executor.pointer(batch.clock)
 
     def prepare(self, rollout: Rollout) -> None:
-        """Take the memory of the replay buffer, once all groups have begun; its errors are those of
-        ``ReplayBuffer``.
+        """Allocate the replay buffer, after ``begin`` of all groups.
+
+        Raises:
+            ParameterError: If the buffer does not hold one iteration.
+            MemoryLimitError: If it does not fit into memory.
         """
         self.replay = ReplayBuffer(rollout, self.groups, self.config.buffer_size)
         self.copies = rollout.batch.num_envs
         self.note_weights()
 
     def networks(self) -> nn.Module:
-        """Return the module of all weights that learning changes."""
+        """Return a module with all weights that learning changes."""
         return nn.ModuleDict({name: getattr(self, name) for name in NETWORKS})
 
     def rows_at_once(self, rollout: Rollout) -> int:
-        """Return the rows of a minibatch."""
+        """Return the number of rows of a minibatch."""
         return self.config.batch_size
 
     # ---- acting and learning ----
 
     def explore(self, rollout: Rollout, g: Group, t: int, action: torch.Tensor) -> None:
-        """Write the actions of row t: those of the actor, (N * C, H) in [-1, 1], with noise;
-        uniform ones before it learns.
+        """Write the actions of row t.
+
+        Args:
+            rollout: ``Rollout``.
+            g: The ``Group``.
+            t: Row.
+            action: (N * C, H) in [-1, 1], actions of the actor. Noise is added to them. Before
+                learning starts, uniform actions replace them.
         """
         call, rows = self.calls[g.name], rollout.batch.num_envs * g.count
         call["mean"], call["action"] = action.data_ptr(), rollout.action[g.name][t].data_ptr()
@@ -227,19 +241,21 @@ class OffPolicyLearner(ScheduledLearner):
     def step(
         self, optimizer: torch.optim.Adam, loss: torch.Tensor, reported: list, sums: torch.Tensor
     ) -> None:
-        """Descend the gradient of ``loss``, unless a number is not finite or the optimizer's switch
-        says to skip it.
+        """Take one gradient step.
+
+        It is skipped if a number is non-finite, or if the optimizer's skip flag is set.
         """
         take_step(optimizer, loss, reported, settle, self.scheduled.max_grad_norm, self.bad, sums)
 
     @torch.no_grad()
     def finish(self, rollout: Rollout, waiting: torch.Tensor) -> None:
-        """Take in the observations, now that the iteration has learnt with the old mean and
-        deviation, and count it.
+        """Update the statistics of observations and the count of iterations.
+
+        The iteration itself has used the previous statistics.
 
         Args:
             rollout: ``Rollout``.
-            waiting: () float32: 1 as long as there is too little to learn from.
+            waiting: () float32, 1 before learning starts.
         """
         self.started.copy_(1.0 - waiting)
         self.update_obs_statistics(rollout)
@@ -251,31 +267,30 @@ class OffPolicyLearner(ScheduledLearner):
         found = {"qf_loss": sums[0] / sums[2], "qf_values": sums[1] / sums[2]} if sums[2] else {}
         return found | ({"actor_loss": sums[3] / sums[4]} if sums[4] else {})
 
-    # ---- keeping ----
+    # ---- results ----
 
     def acting(self, greedy: bool) -> Player:
-        """Return a player that acts as the policy does now, without learning and without noise."""
+        """Return a player that follows the current policy without learning and without noise."""
         return ModulePlayer(
             lambda _, *about: DeterministicPolicy(self.policy, *about), self.obs_rms
         )
 
     def module(self, rollout: Rollout, group: Group) -> nn.Module:
-        """Return what the policy does now in ``group`` as a module from raw observations to
-        actions, of the same tensors.
+        """Return the policy for ``group`` as a module from raw observations to actions.
+
+        The module shares the policy's tensors.
         """
         return DeterministicPolicy(self.policy, group, self.obs_rms)
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return all tensors that the future depends on, by name: what a checkpoint holds, the
-        replay buffer included.
-        """
+        """Return the tensors of a checkpoint by name, including the replay buffer."""
         kept = {"iteration": self.iteration, "metric_sums": self.metric_sums}
         kept |= {"started": self.started, **self.networks().state_dict(keep_vars=True)}
         for name in ("actor_optimizer", "critic_optimizer"):
             state = adam_tensors(getattr(self, name))
             kept |= {f"{name}.{key}": value for key, value in state.items()}
-        if self.obs_rms is not None:  # checkpoints call it moments
+        if self.obs_rms is not None:  # named "moments" in checkpoints
             kept |= {f"obs_moments.{key}": value for key, value in self.obs_rms.tensors().items()}
         kept |= {f"noise.{name}": noise for name, noise in self.noise.items()}
-        replay = getattr(self, "replay", None)  # none before ``prepare``
+        replay = getattr(self, "replay", None)  # does not exist before `prepare`
         return kept | (replay.tensors() if replay is not None else {})

@@ -1,10 +1,9 @@
-"""What PPO, A2C and PQN share: their settings, the rows that a rollout leaves, and how a policy is
-asked and kept.
+"""Common parts of PPO, A2C and PQN: rows of a rollout, calls of the policy, and checkpoints.
 
-The algorithms themselves read top to bottom in ``ppo.py``, ``a2c.py`` and ``pqn.py``.
+The algorithms themselves are in ``ppo.py``, ``a2c.py`` and ``pqn.py``.
 
 Letters: T steps, N environments, C agents of a group, D observation entries, H action heads, M
-numbers of memory; B = T * N * (agents of all groups that share the policy).
+entries of a hidden state, B = T * N * (agents of all groups that share the policy).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from cupydrive.protocols import Player
 from cupydrive.simulation.observations import network_input
 from cupydrive.spec import Group
 
-# Of a step that is held for a later rollout, in the order of struct Advantages in
+# Tensors of a step that is held for a later rollout, in the order of struct Advantages in
 # kernels/train/advantages.cu.
 HELD = (
     "held",
@@ -53,11 +52,10 @@ HELD = (
 
 
 class OnPolicyLearner(ScheduledLearner):
-    """The parts of a learner that PPO, A2C and PQN share; what they do with them is in their own
-    ``update``.
+    """Base class of the learners of PPO, A2C and PQN. Subclasses implement ``update``.
 
-    It plays and learns for one group, or for several with equal spaces. Everything it touches is
-    device memory that is allocated once, so that a whole iteration can be captured in a CUDA graph.
+    It plays and learns for one group, or for several with equal spaces. All its tensors are
+    allocated once, so that a whole iteration can be captured in a CUDA graph.
 
     Args:
         config: ``PPO``, ``A2C`` or ``PQN``.
@@ -74,23 +72,24 @@ class OnPolicyLearner(ScheduledLearner):
         self.stored: dict[str, dict[str, Any]] = {}
 
     def check(self, groups: Sequence[Group], num_envs: int) -> None:
-        """Raise ``ParameterError`` unless the distribution fits the actions, and the rows divide
-        into minibatches.
+        """Raise ``ParameterError`` if the distribution does not fit the actions, or if the rows
+        are not divisible into minibatches.
         """
         network = self.config.policy or self.config.network_for(groups[0])
         check_rows(self.config, groups, num_envs, network)
 
-    # ---- what it holds ----
+    # ---- memory ----
 
     def make(self, group: Group, rollout: Rollout) -> None:
-        """Make the networks and everything that learning keeps besides rows; torch's generator
-        decides the weights.
+        """Create the networks and all other tensors except rows.
+
+        Torch's generator determines the weights.
         """
         config, device, self.ranks = self.config, rollout.device, rollout.shard.ranks
         self.distribution = make_distribution(group, config.distribution)
         self.policy = self.network(group, rollout)
         self.ask = with_state(self.policy)
-        # the last of the sums counts
+        # the last entry of the sums counts
         self.begin_learning(config, group, rollout, len(self.reported) + 1)
         self.distribution.follow(self.scheduled)
         self.return_rms = RunningMeanStd((), device) if config.normalize_reward else None
@@ -105,11 +104,11 @@ class OnPolicyLearner(ScheduledLearner):
         self.make_optimizer(group, rollout)
 
     def network(self, group: Group, rollout: Rollout) -> nn.Module:
-        """Return the network with its initial weights."""
+        """Create the network with its initial weights."""
         return make_network(self.config, group, self.distribution.size, rollout)
 
     def make_optimizer(self, group: Group, rollout: Rollout) -> None:
-        """Make what forward passes, minibatches and optimiser steps need."""
+        """Create the functions and kernels of forward passes, minibatches and optimizer steps."""
         executor, how = rollout.batch.executor, self.config.compile
         self.optimizer, self.skip_update = adam(
             self.policy.parameters(), self.scheduled.learning_rate, self.config.rectified
@@ -121,12 +120,13 @@ class OnPolicyLearner(ScheduledLearner):
         )
 
     def optimizer_tensors(self) -> dict[str, torch.Tensor]:
-        """Return the state of the optimiser by name: the tensors themselves."""
+        """Return the tensors of the optimizer's state by name, not copies."""
         return adam_tensors(self.optimizer)
 
     def begin(self, rollout: Rollout, group: Group) -> None:
-        """Prepare to play ``group``: take the memory of its rows; the first group decides the
-        network.
+        """Prepare to play ``group``, and allocate its rows.
+
+        The first group determines the network.
         """
         n, steps, device = rollout.batch.num_envs, rollout.steps, rollout.device
         if not self.groups:
@@ -150,16 +150,12 @@ class OnPolicyLearner(ScheduledLearner):
             self.discounted[group.name] = zeros(device, n, group.count)
 
     def taken(self, rollout: Rollout, g: Group) -> torch.Tensor:
-        """Return what the policy drew in each step, (T, N, C, H): actions, of a Box before
-        squashing.
-        """
+        """Return the sampled actions of all steps, (T, N, C, H), for a Box before squashing."""
         raw = self.stored[g.name]["raw"]
         return rollout.action[g.name] if raw is None else raw
 
     def held_steps(self, rollout: Rollout, g: Group) -> dict[str, torch.Tensor]:
-        """Return memory for one held step of each agent, by the names of
-        ``kernels/train/advantages.cu``, all zero.
-        """
+        """Allocate one held step for each agent, named as in ``kernels/train/advantages.cu``."""
         row, mask = self.stored[g.name]["log_prob"][0], rollout.action_mask.get(g.name)
         like = [row.to(torch.uint8), row, row, row, rollout.obs[g.name][0]]
         like += [self.taken(rollout, g)[0], None if mask is None else mask[0]]
@@ -171,11 +167,11 @@ class OnPolicyLearner(ScheduledLearner):
         return {name: torch.zeros_like(tensor) for name, tensor in held if tensor is not None}
 
     def prepare(self, rollout: Rollout) -> None:
-        """Check, once all groups have begun, that the rollout's rows can be learnt from.
+        """Validate the rollout's rows, after ``begin`` of all groups.
 
         Raises:
-            ParameterError: If the network, as is seen now, has a memory, and agents do not divide
-                into minibatches.
+            ParameterError: If the network turns out to have a hidden state, and agents are not
+                divisible into minibatches.
             MemoryLimitError: If the described network does not fit into memory with the rows of one
                 gradient step.
         """
@@ -184,13 +180,13 @@ class OnPolicyLearner(ScheduledLearner):
         if self.config.policy is None:
             rows = self.rows_at_once(rollout)
             whole = rows * getattr(self.config, "num_minibatches", 1) >= self.rows(rollout)
-            envs = rollout.shard.all_envs if whole else None  # of a tile fewer make no difference
+            envs = rollout.shard.all_envs if whole else None  # fewer do not reduce a tile of rows
             about = self.groups[0], self.distribution.size, rollout.batch
             require_default_memory(self.config, *about, rows, envs)
 
     @property
     def central(self) -> bool:
-        """Whether rollouts store what its critic sees."""
+        """Whether rollouts store the observations of a central critic."""
         return self.config.central
 
     def rows(self, rollout: Rollout) -> int:
@@ -198,11 +194,11 @@ class OnPolicyLearner(ScheduledLearner):
         return rollout.steps * rollout.batch.num_envs * sum(g.count for g in self.groups)
 
     def rows_at_once(self, rollout: Rollout) -> int:
-        """Return the rows of its largest forward pass in training: those of a minibatch."""
+        """Return the number of rows of a minibatch, the largest forward pass in training."""
         part = -(-self.sequences(rollout) // getattr(self.config, "num_minibatches", 1))
         return part * self.together(rollout)
 
-    # ---- asking the policy ----
+    # ---- calls of the policy ----
 
     def autocast(self) -> AbstractContextManager:
         """Return the context of matrix products in the configured precision."""
@@ -217,9 +213,13 @@ class OnPolicyLearner(ScheduledLearner):
         start: torch.Tensor | None = None,
         critic_obs: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Return ``(parameters, value, memory)``, float32, of observations as a rollout holds them,
-        (B, D) or words of bits, and of those of a central critic, (B, K). The contract is
-        ``with_state``'s.
+        """Return ``(parameters, value, memory)``, float32.
+
+        Args:
+            obs: Observations of a rollout, (B, D) or words of bits.
+            memory: Hidden states, as in ``with_state``.
+            start: Beginnings of episodes, as in ``with_state``.
+            critic_obs: Observations of a central critic, (B, K), or None.
         """
         seen = network_input(self.groups[0], self.normalized(obs))
         central = {}
@@ -233,24 +233,23 @@ class OnPolicyLearner(ScheduledLearner):
     def remembered(
         self, rollout: Rollout, g: Group, t: int
     ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        """Return the memory (N * C, M) with which row t is seen, and where it is forgotten first;
-        None without memory.
+        """Return the hidden states (N * C, M) before row t, and where they must be reset first.
+
+        Both are None for a policy without hidden state.
         """
         memory = self.stored[g.name]["memory"]
         if memory is None:
             return None, None
-        if t == 0:  # `finish` has forgotten what ended with the rollout before
+        if t == 0:  # `finish` has reset the states of episodes that ended in the previous rollout
             return memory[0], zeros(rollout.device, len(memory[0]), dtype=torch.bool)
         return memory[t], rollout.agent_starts(g, t)
 
     def critic_rows(self, rollout: Rollout, g: Group, t: int) -> torch.Tensor | None:
-        """Return what a central critic sees in row t, (N * C, K); None without one."""
+        """Return the observations of a central critic in row t, (N * C, K), or None without one."""
         return rollout.critic_obs[g.name][t].flatten(0, 1) if self.central else None
 
     def act(self, rollout: Rollout, t: int) -> None:
-        """Collect: actions, their log-probabilities and the values of row t, by the policy as it
-        is.
-        """
+        """Write actions, log-probabilities and values of row t by the current policy."""
         for g in self.groups:
             stored, obs = self.stored[g.name], rollout.obs_rows(g, t)
             seen = *self.remembered(rollout, g, t), self.critic_rows(rollout, g, t)
@@ -267,8 +266,9 @@ class OnPolicyLearner(ScheduledLearner):
     # ---- rows of a rollout ----
 
     def estimate(self, rollout: Rollout, g: Group) -> None:
-        """Fill the advantages and returns of one group: ``kernels/train/advantages.cu``, a thread
-        for each agent.
+        """Compute advantages and returns of one group by ``kernels/train/advantages.cu``.
+
+        The kernel uses one thread per agent.
         """
         stored, batch, name = self.stored[g.name], rollout.batch, g.name
         n, steps, slots = batch.num_envs, rollout.steps, len(stored["final_value"])
@@ -308,9 +308,7 @@ class OnPolicyLearner(ScheduledLearner):
         self.advantages.launch(kernel, make_call(ints, pointers), n * g.count, n * g.count * steps)
 
     def last_values(self, rollout: Rollout, g: Group) -> None:
-        """Fill the values after the last step, and those of the observations in which episodes were
-        truncated.
-        """
+        """Compute the values after the last step and of truncated episodes' final observations."""
         stored, n, steps = self.stored[g.name], rollout.batch.num_envs, rollout.steps
         obs, mask = rollout.obs_rows(g, -1), rollout.mask(g, -1)
         seen = *self.remembered(rollout, g, steps), self.critic_rows(rollout, g, -1)
@@ -325,7 +323,7 @@ class OnPolicyLearner(ScheduledLearner):
             final_obs = self.final_rows(rollout.final_obs, g, rows)
             critic_obs = self.final_rows(rollout.final_critic_obs, g, rows)
             memory = stored["memory"]
-            if memory is not None:  # what the last step of the episode has left
+            if memory is not None:  # hidden state after the last step of the episode
                 memory = (
                     memory[1:]
                     .view(steps * n, -1)
@@ -339,20 +337,25 @@ class OnPolicyLearner(ScheduledLearner):
     def final_rows(
         self, obs: dict[str, torch.Tensor], g: Group, rows: torch.Tensor
     ) -> torch.Tensor | None:
-        """Return (b * C, D) of a group's observations (T, N, C, D), where ``rows`` (b,) are numbers
-        of T * N. None if there are none.
+        """Return some rows of a group's observations, (b * C, D), or None without observations.
+
+        Args:
+            obs: (T, N, C, D) by group.
+            g: The ``Group``.
+            rows: (b,) indices in T * N.
         """
         if g.name not in obs:
             return None
         return obs[g.name].flatten(0, 1).index_select(0, rows).flatten(0, 1)
 
     def scale_rewards(self, rollout: Rollout, g: Group) -> None:
-        """Follow the discounted return of each agent and set the scale to one over its running
-        deviation.
+        """Update the discounted return of each agent, and set the reward scale.
+
+        The scale is the reciprocal of the running standard deviation of these returns.
         """
         if self.return_rms is None or self.statistics is None:
             return
-        # of the rollout before: they are written after this
+        # flags from the previous rollout, since they are written later
         held = self.held.get(g.name, {}).get("held")
         running, gamma = self.discounted[g.name], self.scheduled.gamma
         self.statistics.update(
@@ -361,9 +364,7 @@ class OnPolicyLearner(ScheduledLearner):
         self.statistics.scale(self.return_rms, None, self.reward_scale)
 
     def normalize_returns(self, rollout: Rollout) -> None:
-        """Take the returns of all groups into their running mean and deviation, and normalise
-        them.
-        """
+        """Update the running mean and deviation of returns, and normalize the returns."""
         if self.value_rms is None or self.statistics is None:
             return
         for stored in self.stored.values():
@@ -374,10 +375,10 @@ class OnPolicyLearner(ScheduledLearner):
             stored["returns"].sub_(self.value_center).mul_(self.value_scale)
 
     def flat(self, rollout: Rollout) -> dict[str, torch.Tensor]:
-        """Return what is learnt from, the groups one after the other: tensors of B rows by name.
+        """Return the rows to learn from, B by name, ordered by group.
 
-        The rows of a policy with memory are time first over all agents of all groups: row t * S + s
-        is step t of agent s.
+        The rows of a policy with hidden state are ordered by time, then by agents of all groups:
+        row t * S + s is step t of agent s.
         """
         parts: dict[str, list[torch.Tensor]] = {}
         leaving = any(g.name in rollout.active for g in self.groups)
@@ -430,7 +431,7 @@ class OnPolicyLearner(ScheduledLearner):
         return self.rows(rollout) // self.together(rollout)
 
     def permutation(self, rollout: Rollout, draw: int) -> torch.Tensor:
-        """Return a random permutation of all sequences: the ``draw``-th of this iteration."""
+        """Return a random permutation of all units, number ``draw`` of this iteration."""
         size = self.sequences(rollout)
         index = torch.empty(size, dtype=torch.int64, device=rollout.device)
         pointers = {"seed": as_torch(rollout.batch.seed), "count": self.iteration, "index": index}
@@ -442,8 +443,15 @@ class OnPolicyLearner(ScheduledLearner):
     def minibatch(
         self, rollout: Rollout, rows: dict[str, torch.Tensor], chosen: torch.Tensor
     ) -> dict[str, torch.Tensor]:
-        """Return the rows of the sequences ``chosen``, an index (b,): tensors of b rows, or of T *
-        b, time first.
+        """Return the rows of a minibatch.
+
+        Args:
+            rollout: ``Rollout``.
+            rows: Rows by name.
+            chosen: (b,) indices of rows, or of agents for a policy with hidden state.
+
+        Returns:
+            b rows by name, or T * b rows ordered by time.
         """
         if self.agents_per_row > 1:
             agents = torch.arange(self.agents_per_row, device=rollout.device)
@@ -457,14 +465,18 @@ class OnPolicyLearner(ScheduledLearner):
 
     @property
     def tolerance(self) -> float:
-        """Relative difference of log-probabilities and values allowed between acting and learning
-        with equal weights: torch adds in another order for another number of rows.
+        """Allowed relative difference between acting and learning with equal weights.
+
+        It applies to log-probabilities and values. Torch's order of summation depends on the number
+        of rows.
         """
         return 2e-2 if self.config.precision == "bfloat16" else 1e-4
 
     def replayed(self, rollout: Rollout) -> dict[str, torch.Tensor]:
-        """Return by group the log-probabilities and the values, (2, T, N, C), that learning gives
-        for the rows of a rollout with the weights as they are.
+        """Recompute log-probabilities and values of a rollout as learning does.
+
+        Returns:
+            (2, T, N, C) by group, for the current weights.
         """
         rows, count = self.flat(rollout), getattr(self.config, "num_minibatches", 1)
         size = len(rows["log_prob"])
@@ -488,21 +500,23 @@ class OnPolicyLearner(ScheduledLearner):
             for g, part in zip(self.groups, agents, strict=True)
         }
 
-    # ---- one optimiser step ----
+    # ---- one optimizer step ----
 
     def update(self, rollout: Rollout) -> None:
         """Learn from the rollout."""
         raise NotImplementedError
 
     def _loss(self, rows: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return the losses of rows by name; ``loss`` is what is minimised."""
+        """Return the losses of rows by name. ``loss`` is minimized."""
         raise NotImplementedError
 
     def again(
         self, rows: dict[str, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Return the parameters and values (b,) that the policy gives for rows now, and the memory
-        that they leave.
+        """Apply the policy to rows.
+
+        Returns:
+            Parameters, values (b,), and the hidden states after the rows.
         """
         memory, start, critic_obs = (rows.get(name) for name in ("memory", "start", "critic_obs"))
         if memory is not None and start is not None:
@@ -510,11 +524,13 @@ class OnPolicyLearner(ScheduledLearner):
         return self._forward(rows["obs"], memory, start, critic_obs)
 
     def learn(self, rows: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Take a step along the gradient of the loss of a minibatch; return by name what is
-        reported of it.
+        """Take a gradient step on a minibatch.
 
-        Advantages are normalised first, if that is wanted. No step happens if a number is not
-        finite or ``skip_update`` is 1.
+        Advantages are normalized first if ``norm_adv`` is set. The step is skipped if a number is
+        non-finite or ``skip_update`` is 1.
+
+        Returns:
+            Reported metrics by name.
         """
         weight, ranks, share = rows.get("weight"), None, None
         if self.config.norm_adv:
@@ -522,21 +538,22 @@ class OnPolicyLearner(ScheduledLearner):
         if not self.ranks.alone:
             ranks, share = self.ranks, share_of_rows(rows["advantage"], weight, self.ranks)
         losses = self.loss(rows)
-        reported = [losses.get(name) for name in self.reported]  # None: the gradients' norm
+        reported = [losses.get(name) for name in self.reported]  # None stands for the gradient norm
         about = self.scheduled.max_grad_norm, self.bad, self.metric_sums, ranks, share
         found = take_step(self.optimizer, losses["loss"], reported, self.settle, *about)
         return dict(zip(self.reported, found, strict=True))
 
     def finish(self, rollout: Rollout) -> None:
-        """Take in the observations, now that the iteration has learnt with the old mean and
-        deviation, and count it.
+        """Update the statistics of observations, hidden states and the count of iterations.
+
+        The iteration itself has used the previous statistics.
         """
         with torch.no_grad():
             self.update_obs_statistics(rollout)
             self.update_statistics(self.critic_rms, rollout, rollout.critic_obs)
             for g in self.groups:
                 memory = self.stored[g.name]["memory"]
-                # forgotten now: a checkpoint does not hold where episodes have just ended
+                # reset now, since a checkpoint does not contain the ends of episodes
                 if memory is not None:
                     over = rollout.agent_starts(g, rollout.steps)
                     memory[0].copy_(memory[-1].masked_fill(over[:, None], 0.0))
@@ -552,20 +569,21 @@ class OnPolicyLearner(ScheduledLearner):
             return {}
         return {name: x / sums[-1] for name, x in zip(self.reported, sums, strict=False)}
 
-    # ---- keeping ----
+    # ---- results ----
 
     def acting(self, greedy: bool) -> Player:
-        """Return a player that acts as the policy does now, without learning."""
+        """Return a player that follows the current policy without learning."""
         return PolicyPlayer(self.policy, self.distribution, greedy, self.obs_rms)
 
     def module(self, rollout: Rollout, group: Group) -> nn.Module:
-        """Return what the policy does now in ``group`` as a module from raw observations to
-        actions, of the same tensors.
+        """Return the policy for ``group`` as a module from raw observations to actions.
+
+        The module shares the policy's tensors.
         """
         return self.distribution.module(self.policy, group, self.obs_rms)
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return all tensors that the future depends on, by name: what a checkpoint holds."""
+        """Return the tensors of a checkpoint by name."""
         kept = {
             f"policy.{key}": value for key, value in self.policy.state_dict(keep_vars=True).items()
         }

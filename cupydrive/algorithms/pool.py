@@ -1,12 +1,12 @@
-"""OpponentPool: past snapshots of a learning policy play a share of the environments, as opponents
-of other policies or of the policy itself.
+"""OpponentPool: past snapshots of a learning policy as opponents in a share of the environments.
 
-Who learns against one opponent alone may forget how to play others, and two that learn from each
-other may go round in circles. Source: Bansal et al. 2018, "Emergent complexity via multi-agent
-competition", section 3.2: opponents drawn at random from earlier versions.
+They are opponents of other policies, or of the policy itself. A policy that learns against a single
+opponent may forget how to play others, and two policies that learn from each other may cycle.
+Source: Bansal et al. 2018, "Emergent complexity via multi-agent competition", section 3.2:
+opponents drawn at random from earlier versions.
 
-Letters: T steps, N environments, P of them those in which snapshots may play, C agents of a group;
-S slots for snapshots.
+Letters: T steps, N environments, P of them with snapshots, C agents of a group, S slots for
+snapshots.
 """
 
 from __future__ import annotations
@@ -40,38 +40,37 @@ from cupydrive.protocols import Learner, LearnerSettings, PolicySettings
 from cupydrive.simulation.observations import network_input
 from cupydrive.spec import Group
 
-MOST_SNAPSHOTS = 256  # each takes a forward pass a step
+MOST_SNAPSHOTS = 256  # each takes a forward pass per step
 
 
 @dataclass(frozen=True)
 class OpponentPool:
-    """Settings of a policy of which past snapshots play a share of the environments.
+    """Settings of a policy whose past snapshots play a share of the environments.
 
-    In the other environments the policy plays as it is, and it learns from these alone. The
-    policies of other groups learn everywhere: against the policy as it is, and against what it once
-    was. An environment's opponent is drawn where an episode begins, uniformly from the snapshots
-    that there are by then, and stays until that episode ends. Until the first snapshot the policy
-    as it is plays everywhere.
+    In the other environments the current policy plays, and it learns only from these. The policies
+    of other groups learn in all environments, against the current policy and its snapshots. At the
+    beginning of an episode the opponent is drawn uniformly from the existing snapshots, and stays
+    until the episode ends. Before the first snapshot the current policy plays everywhere.
 
-    **Self-play**: where several groups share the policy and no other policy learns, as with
+    **Self-play**: If several groups share the policy and no other policy learns, as with
     ``policies={"first+second": OpponentPool(...)}``, snapshots are opponents of the policy itself.
     With each opponent, the group that the policy plays and learns for is drawn uniformly. The
     snapshot plays the other groups.
 
-    Where several groups have pools, each has environments of its own: with two shares of 0.5,
-    snapshots of the one play in half of them and snapshots of the other in the rest. Evaluation,
-    videos and tournaments show the policy as it is; episodic returns are those of all environments.
-    ``normalize_obs`` and ``normalize_reward`` count only rows that the policy itself has played.
+    If several groups have pools, each pool has its own environments. With two shares of 0.5,
+    snapshots of one policy play in half of them and snapshots of the other in the rest. Evaluation,
+    videos and tournaments use the current policy. Episodic returns are those of all environments.
+    ``normalize_obs`` and ``normalize_reward`` count only rows that the current policy has played.
 
     Args:
-        settings: ``PPO(...)`` or ``A2C(...)``, of the policy itself.
-        size: The most snapshots to draw from; with one more, the oldest leaves. Each takes a
-            forward pass of the share's environments a step.
-        every: Iterations from one snapshot to the next; one iteration is ``num_steps`` steps of
-            every environment. Where an episode is still played by the snapshot before the oldest,
-            the next one waits for its end.
-        share: Share of the environments in which snapshots play, rounded to whole environments.
-            Below 1, but for self-play. Defaults to 0.5.
+        settings: ``PPO(...)`` or ``A2C(...)`` of the policy itself.
+        size: Maximum number of snapshots to draw from. A new snapshot replaces the oldest. Each
+            takes a forward pass of the share's environments per step.
+        every: Iterations between snapshots. An iteration is ``num_steps`` steps of every
+            environment. A new snapshot waits until the one that it overwrites, the predecessor of
+            the oldest, has finished its episodes.
+        share: Share of the environments with snapshots, rounded to whole environments. It must be
+            below 1, except in self-play. Defaults to 0.5.
     """
 
     settings: PPO | A2C
@@ -82,33 +81,37 @@ class OpponentPool:
     def __post_init__(self) -> None:
         if type(self.settings) not in (PPO, A2C):
             raise ParameterError(
-                f"OpponentPool.settings = {shown(self.settings)}; it must be PPO(...) or A2C(...)"
+                f"OpponentPool.settings = {shown(self.settings)}, expected PPO(...) or A2C(...)"
             )
         numbers = {name: getattr(self, name) for name in ("size", "every", "share")}
         for name, value in validated("OpponentPool", OpponentPool, numbers).items():
             object.__setattr__(self, name, value)
 
-    name = property(lambda self: self.settings.name, doc="Of the algorithm.")
+    name = property(lambda self: self.settings.name, doc="Name of the algorithm.")
     num_steps = property(lambda self: self.settings.num_steps, doc="T.")
     precision = property(
-        lambda self: self.settings.precision, doc="Of the policy's matrix products."
+        lambda self: self.settings.precision, doc="Precision of the policy's matrix products."
     )
-    policy = property(lambda self: self.settings.policy, doc="A network of one's own, or None.")
+    policy = property(lambda self: self.settings.policy, doc="A custom network, or None.")
 
     def learner(self) -> Learner:
-        """Return the learner of the policy, by torch."""
+        """Create the learner of the policy, which uses torch."""
         learner: Any = PooledLearner(self, self.settings.learner())
         return learner
 
 
 def unpooled(settings: LearnerSettings) -> LearnerSettings:
-    """Return the settings of the policy itself: those in a ``OpponentPool``, or ``settings``."""
+    """Return the settings inside an ``OpponentPool``, or ``settings`` itself."""
     return settings.settings if isinstance(settings, OpponentPool) else settings
 
 
 def with_settings(settings: Any, new: dict[str, object]) -> Any:
-    """Return settings of one policy with those of ``new`` that it has, a ``OpponentPool``'s and of
-    what it is of.
+    """Replace those settings of one policy that it has.
+
+    Args:
+        settings: Settings of the policy. For an ``OpponentPool``, its inner settings are replaced
+            also.
+        new: New values by name. Unknown names are ignored.
     """
     if not isinstance(settings, LearnerSettings):
         return settings
@@ -117,12 +120,12 @@ def with_settings(settings: Any, new: dict[str, object]) -> Any:
     own = {field.name for field in fields(settings)}
     try:
         return replace(settings, **{name: value for name, value in new.items() if name in own})
-    except CupydriveError as error:  # the traceback into settings means nothing to the caller
+    except CupydriveError as error:  # hide the traceback into the settings
         raise error.with_traceback(None) from None
 
 
 def environments(shares: Sequence[float], k: int, num_envs: int) -> range:
-    """Return the range of environments in which snapshots of the k-th pool may play."""
+    """Return the range of environments in which snapshots of pool k may play."""
     before = sum(shares[:k])
     return range(round(before * num_envs), round((before + shares[k]) * num_envs))
 
@@ -130,11 +133,11 @@ def environments(shares: Sequence[float], k: int, num_envs: int) -> range:
 def check_pools(
     policies: Mapping[str, PolicySettings], groups: Sequence[str], num_envs: int
 ) -> None:
-    """Raise ``ParameterError`` if no policy would learn against a pool, or shares do not fit.
+    """Raise ``ParameterError`` if no policy learns against a pool, or if shares are wrong.
 
     Args:
         policies: Settings by policy name.
-        groups: Names of the environment's groups, each of which has a policy.
+        groups: Names of the environment's groups, each with a policy.
         num_envs: N.
     """
     pools = {name: each for name, each in policies.items() if isinstance(each, OpponentPool)}
@@ -144,7 +147,7 @@ def check_pools(
         if learning == [name] and "+" not in name:
             raise ParameterError(
                 f"policies[{name!r}] is an OpponentPool, but no other policy learns against its "
-                f"snapshots; expected another group that learns, or several groups that share the "
+                f"snapshots. Expected another group that learns, or several groups that share the "
                 f"pool. Pass {pools[name].name.upper()}(...) itself"
             )
     shares = [pools[name].share for name in names]
@@ -157,34 +160,34 @@ def check_pools(
         if shares[k] > 0 and not 0 < count <= most:
             raise ParameterError(
                 f"policies[{name!r}]: a share of {shares[k]:g} of {num_envs} environments is "
-                f"{count}; expected 1 to {most}"
+                f"{count}, expected 1 to {most}"
             )
 
 
 # ---- past networks -------------------------------------------------------------------------------
 
-# how a learner's tensors begin that decide how it acts
+# prefixes of a learner's tensors that determine its actions
 POLICY_PREFIX, MOMENTS_PREFIX = "policy.", "obs_moments."
 
 
 class Past:
-    """Past networks of a policy, which act side by side in some environments. Each network sees
-    every row.
+    """Past networks of a policy, which act side by side in some environments.
 
-    Which network plays where is known to the device only. Therefore a step costs one forward pass
-    of these rows for each network. To gather the weights of each row's network would read all of
-    them once a row.
+    Each network computes actions for every row, since only the device has the assignment of
+    networks to environments. A step therefore costs one forward pass of these rows per network.
+    Gathering the weights for each row instead would read all weights once per row.
 
     Args:
-        learner: ``OnPolicyLearner`` of the policy, which is prepared.
-        rollout: ``Rollout`` that it plays in.
-        envs: The range of the P environments.
-        bank: Tensors (S, ...) by name, of those that begin with ``POLICY`` and ``MOMENTS`` in
-            ``learner.tensors()``.
+        learner: ``OnPolicyLearner`` of the policy, after ``prepare``.
+        rollout: ``Rollout`` in which it plays.
+        envs: Range of the P environments.
+        bank: (S, ...) by name: the tensors of ``learner.tensors()`` whose names begin with
+            ``POLICY_PREFIX`` or ``MOMENTS_PREFIX``.
         slots: S.
 
     Attributes:
-        action: By group, (S, P, C, H) of the actions' type: what each network does.
+        action: (S, P, C, H) by group, actions of each network.
+
     """
 
     def __init__(
@@ -200,7 +203,7 @@ class Past:
         self.action: dict[str, torch.Tensor] = {}
         self.raw: dict[str, torch.Tensor | None] = {}
         self.samplers: dict[str, Sampler] = {}
-        # by group of a policy with hidden state: (S, P * C, M)
+        # (S, P * C, M) by group, hidden states
         self.memory: dict[str, torch.Tensor] = {}
         for g in learner.groups:
             like, shape = rollout.action[g.name], (len(envs), g.count, g.heads)
@@ -212,34 +215,33 @@ class Past:
         self.prepare()
 
     def prepare(self) -> None:
-        """Make what ``act`` needs."""
+        """Create the objects that ``act`` needs."""
         raise NotImplementedError
 
     def mask(self, g: Group, t: int) -> torch.Tensor | None:
-        """Return what agents of ``g`` may take in row t, (P, C, choices) bool, or None if they may
-        take anything.
-        """
+        """Return the allowed choices of ``g`` in row t, (P, C, choices) bool, or None."""
         mask = self.rollout.mask(g, t)
         return None if mask is None else mask[self.envs.start : self.envs.stop]
 
     def begun(self, g: Group, t: int) -> torch.Tensor:
-        """Return (P * C,) bool: agents of ``g`` for which row t begins an episode."""
+        """Return the agents of ``g`` for which row t begins an episode, (P * C,) bool."""
         return self.rollout.agent_starts(g, t, slice(self.envs.start, self.envs.stop))
 
     def act(self, t: int) -> None:
-        """Fill ``action`` for row t."""
+        """Write the actions of all networks for row t."""
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Forget what ends with episodes in the rollout's last step: a checkpoint does not hold
-        where that is.
+        """Reset hidden states for episodes that ended in the last step of the rollout.
+
+        A checkpoint does not contain the positions of these ends.
         """
         for g in self.learner.groups if self.memory else ():
             self.memory[g.name].masked_fill_(self.begun(g, self.rollout.steps)[:, None], 0.0)
 
 
 class TorchPast(Past):
-    """Past networks by torch: any module."""
+    """Past networks in torch, for any module."""
 
     def prepare(self) -> None:
         """Make views of each network's weights and statistics of observations."""
@@ -263,7 +265,7 @@ class TorchPast(Past):
                 self.moments.append(moments)
 
     def act(self, t: int) -> None:
-        """Fill ``action`` for row t."""
+        """Write the actions of all networks for row t."""
         policy, envs = self.learner.policy, self.envs
         for g in self.learner.groups:
             obs = self.rollout.obs[g.name][t][envs.start : envs.stop].flatten(0, 1)
@@ -283,26 +285,27 @@ class TorchPast(Past):
 
 
 class KernelPast(Past):
-    """Past networks by the forward pass that the learner itself acts by: in exact arithmetic with
-    the same bits everywhere.
+    """Past networks by the learner's own forward kernel.
+
+    In exact arithmetic the bits are the same on all devices.
     """
 
     learner: KernelLearner
 
     def prepare(self) -> None:
-        """Make the networks."""
+        """Create the networks."""
         learner, rollout, slots = self.learner, self.rollout, range(self.slots)
         state = learner.policy.state_dict(keep_vars=True)
         names = {id(p): f"{POLICY_PREFIX}{name}" for name, p in state.items()}
         order = [self.bank[names[id(p)]] for p in tensors_of(learner.policy)]
         self.networks = [learner.steps.beside([rows[k] for rows in order]) for k in slots]
-        # 0: observations are not normalised
+        # a width of 0 means that observations are not normalized
         width = 0 if learner.center is None else len(learner.center)
         self.center, self.scale = (zeros(rollout.device, self.slots, width) for _ in range(2))
         self.prepare_passes()
 
     def prepare_passes(self) -> None:
-        """Describe the networks' forward passes of each row."""
+        """Create the arguments of the networks' forward passes of each row."""
         rollout, groups, slots = self.rollout, self.learner.groups, range(self.slots)
         most = max(g.count for g in groups)
         self.value = zeros(rollout.device, len(self.envs) * most)
@@ -311,8 +314,9 @@ class KernelPast(Past):
             self.passes.append([self.forward_call(g, t, k) for g in groups for k in slots])
 
     def forward_call(self, g: Group, t: int, k: int) -> np.ndarray:
-        """Return ``struct Forward`` of network k for row t: the learner's own, for other weights
-        and fewer environments.
+        """Return ``struct Forward`` of network k for row t.
+
+        It is the learner's own, with other weights and fewer environments.
         """
         learner, envs = self.learner, self.envs
         call, rows = learner.passes[g.name][t].copy(), len(envs) * g.count
@@ -330,8 +334,8 @@ class KernelPast(Past):
         return call
 
     def act(self, t: int) -> None:
-        """Fill ``action`` for row t."""
-        if t == 0:  # a checkpoint, or the last update, may have changed the bank
+        """Write the actions of all networks for row t."""
+        if t == 0:  # the bank may have changed by a checkpoint or the last update
             for network in self.networks:
                 network.lay_out()
             if self.center.numel():
@@ -346,12 +350,12 @@ class KernelPast(Past):
 
 
 class PartsPast(KernelPast):
-    """Past networks by the kernels of networks that are computed by parts."""
+    """Past networks by the kernels of networks that are computed layer by layer."""
 
     learner: RecurrentKernelLearner
 
     def prepare_passes(self) -> None:
-        """Make a learner for each network, of which only forward passes are used."""
+        """Create a learner for each network. Only its forward passes are used."""
         self.learners: list[RecurrentKernelLearner] = []
         for k, network in enumerate(self.networks):
             learner = copy.copy(self.learner)
@@ -384,42 +388,39 @@ class PartsPast(KernelPast):
 
 
 class PooledLearner:
-    """A learner of whose policy past snapshots play in some environments. What is not here is done
-    by the learner inside.
+    """Learner with an ``OpponentPool``. All other methods are those of the inner learner.
 
-    The learner inside sees a rollout of its own: there its own actions are taken everywhere, and
-    its agents are out of the game where a snapshot plays, so that those rows have no weight. What
-    is taken in the environments is chosen afterwards.
+    The inner learner has its own rollout. There its actions are taken in all environments, and its
+    agents are inactive where a snapshot plays, so that those rows have no weight. The actions for
+    the environments are selected afterwards.
 
     Args:
         pool: ``OpponentPool``.
         inner: ``OnPolicyLearner`` of ``pool.settings``.
 
     Attributes:
-        envs: The range of the P environments.
+        envs: Range of the P environments.
         sides: Number of groups in self-play, otherwise 1.
-        plays: (T + 1, P) int32: ``slot * sides + side`` of each row, or -1 where no snapshot plays.
-            In self-play, ``side`` is the group that the policy itself plays. Row 0 is the last row
-            of the rollout before.
-        taken: (1,) int64, snapshots so far; number n is in slot n modulo S.
-        bank: (S, ...) by name: what decides how the policy acts, of each snapshot.
+        plays: (T + 1, P) int32: ``slot * sides + side`` of each row, or -1 without a snapshot. In
+            self-play, ``side`` is the group that the policy itself plays. Row 0 is the last row of
+            the previous rollout.
+        taken: (1,) int64, number of snapshots so far. Snapshot n is in slot n modulo S.
+        bank: (S, ...) by name: tensors of each snapshot that determine its actions.
     """
 
     def __init__(self, pool: OpponentPool, inner: OnPolicyLearner) -> None:
         self.pool, self.inner, self.slots = pool, inner, pool.size + 1
 
-    rollout: Rollout  # as the learner inside sees it
+    rollout: Rollout  # rollout of the inner learner
     envs: range
     sides: int
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the learner inside has: the policy, its losses, schedules, and how it acts
-        without learning.
-        """
+        """Return an attribute of the inner learner, such as the policy, losses or schedules."""
         return getattr(self.inner, name)
 
     def begin(self, rollout: Rollout, group: Group) -> None:
-        """Prepare to play ``group``: make the rollout that the learner inside sees."""
+        """Prepare to play ``group``, and create the rollout of the inner learner."""
         if not self.inner.groups:
             self.rollout, inside = copy.copy(rollout), {}
             pools: list[PooledLearner] = []
@@ -440,7 +441,7 @@ class PooledLearner:
         self.inner.begin(self.rollout, group)
 
     def prepare(self, rollout: Rollout) -> None:
-        """Take the memory of snapshots, and describe what is launched."""
+        """Allocate the snapshots, and create the arguments of kernels."""
         self.inner.prepare(self.rollout)
         device, executor = rollout.device, rollout.batch.executor
         self.acting_tensors, self.bank = {}, {}
@@ -462,7 +463,7 @@ class PooledLearner:
             self.choices.append([self.choice_call(rollout, g, t) for g in self.inner.groups])
 
     def draw_call(self, rollout: Rollout, t: int) -> np.ndarray:
-        """Return ``struct Draw``, of who plays row t."""
+        """Return ``struct Draw``, arguments for drawing the opponents of row t."""
         batch, first = rollout.batch, self.envs.start
         ints = {"num_envs": len(self.envs), "slots": self.slots, "sides": self.sides}
         ints |= {
@@ -479,7 +480,7 @@ class PooledLearner:
         return call
 
     def choice_call(self, rollout: Rollout, g: Group, t: int) -> np.ndarray:
-        """Return ``struct Choice``, of the actions of one group in row t."""
+        """Return ``struct Choice``, arguments for selecting the actions of one group in row t."""
         ints = {"num_envs": len(self.envs), "first": self.envs.start, "slots": self.slots}
         ints |= {"words": g.count * g.heads, "size": rollout.batch.num_envs * g.count * g.heads}
         ints |= {"sides": self.sides, "side": self.side(g)}
@@ -494,7 +495,7 @@ class PooledLearner:
     # ---- one iteration ----
 
     def act(self, rollout: Rollout, t: int) -> None:
-        """Collect: actions of the policy as it is, and those of snapshots where they play."""
+        """Write the actions of the current policy, and those of snapshots where they play."""
         self.inner.act(self.rollout, t)
         if self.past is not None:
             if t > 0:
@@ -504,13 +505,11 @@ class PooledLearner:
             self.program.launch("choose_actions", call, int(call["size"]), int(call["size"]))
 
     def draw(self, t: int) -> None:
-        """Fill row t of ``plays``."""
+        """Write row t of ``plays``."""
         self.program.launch("draw_opponents", self.draws[t - 1], len(self.envs), len(self.envs))
 
     def update(self, rollout: Rollout) -> None:
-        """Learn from the rows that the policy has played itself; then take a snapshot if it is
-        time.
-        """
+        """Learn from the rows that the policy itself has played. Take a snapshot if it is due."""
         within = slice(self.envs.start, self.envs.stop)
         with torch.no_grad(), rollout.stream():
             for g in self.inner.groups:
@@ -526,21 +525,22 @@ class PooledLearner:
         with torch.no_grad(), rollout.stream():
             over = rollout.starts(rollout.steps)[within]
             self.take(over)
-            # now, since a checkpoint does not hold where episodes have just ended
+            # now, since a checkpoint does not contain the ends of episodes in the last step
             if self.past is not None:
                 self.draw(rollout.steps)
                 self.plays[0].copy_(self.plays[-1])
                 self.past.finish()
 
     def take(self, over: torch.Tensor) -> None:
-        """Take a snapshot if it is time, and nobody still plays the one that it overwrites: the
-        device decides.
+        """Take a snapshot if it is due and the snapshot that it overwrites no longer plays.
+
+        The device decides this.
 
         Args:
-            over: (P,) bool, where an episode has just ended.
+            over: (P,) bool, environments whose episode has just ended.
         """
         slot = self.taken % self.slots
-        playing = self.plays[-2] // self.sides  # -1: none
+        playing = self.plays[-2] // self.sides  # -1 without a snapshot
         busy = ((playing == slot) & ~over).any()
         self.waited += 1
         takes = (self.waited >= self.pool.every) & ~busy
@@ -551,7 +551,7 @@ class PooledLearner:
         self.waited.masked_fill_(takes, 0)
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return all tensors that the future depends on, by name: what a checkpoint holds."""
+        """Return the tensors of a checkpoint by name."""
         own = {"taken": self.taken, "waited": self.waited, "plays": self.plays[0], **self.bank}
         memory = {} if self.past is None else self.past.memory
         own |= {f"memory.{name}": each for name, each in memory.items()}

@@ -1,12 +1,11 @@
-"""Proximal policy optimisation, from top to bottom: collect, advantages, epochs, minibatches, loss,
-step.
+"""Proximal policy optimization: collect, advantages, epochs, minibatches, loss, step.
 
-Source: Schulman et al. 2017, "Proximal policy optimization algorithms", eq. 7; advantages of
-Schulman et al. 2016, "High-dimensional continuous control using generalized advantage estimation";
-names and details as in CleanRL (Huang et al., JMLR 2022). The approximate KL divergence is
-Schulman's k3, mean((r - 1) - log r).
+Source: Schulman et al. 2017, "Proximal policy optimization algorithms", eq. 7. Advantages are those
+of Schulman et al. 2016, "High-dimensional continuous control using generalized advantage
+estimation". Names and details are those of CleanRL (Huang et al., JMLR 2022). The approximate KL
+divergence is Schulman's k3, mean((r - 1) - log r).
 
-Letters: T steps, N environments, C agents of a group; B = T * N * (agents of all groups that share
+Letters: T steps, N environments, C agents of a group, B = T * N * (agents of all groups that share
 the policy).
 """
 
@@ -28,14 +27,15 @@ from cupydrive.playing.rollout import Rollout
 
 @dataclass(frozen=True, kw_only=True)
 class PPO(OnPolicy):
-    """Settings of PPO; see ``OnPolicy`` for those that A2C shares.
+    """Settings of PPO. ``OnPolicy`` documents those that A2C shares.
 
     Args:
-        num_minibatches: Of one epoch; must divide the rows of an iteration.
+        num_minibatches: Number of minibatches per epoch. It must divide the rows of an iteration.
         update_epochs: Passes over the rows of an iteration.
-        clip_coef: The probability ratio counts within 1 plus or minus this.
-        clip_vloss: Clip the change of the value too.
-        target_kl: An epoch that ends above this is the last of its iteration; None: no such limit.
+        clip_coef: Clip the probability ratio to 1 plus or minus this value.
+        clip_vloss: Clip the change of the value also.
+        target_kl: Stop the iteration after an epoch whose approximate KL divergence exceeds this
+            value. Defaults to no limit.
     """
 
     num_minibatches: Count = 4
@@ -47,14 +47,12 @@ class PPO(OnPolicy):
     name = "ppo"
 
     def learner(self) -> PPOLearner:
-        """Return the learner of one policy."""
+        """Create the learner of one policy."""
         return PPOLearner(self)
 
 
 class PPOLearner(OnPolicyLearner):
-    """One iteration of PPO: ``act`` (``OnPolicyLearner``) for every step of a rollout, then
-    ``update``.
-    """
+    """An iteration of PPO: ``act`` of ``OnPolicyLearner`` for every step, then ``update``."""
 
     config: PPO
     reported = (
@@ -68,20 +66,19 @@ class PPOLearner(OnPolicyLearner):
     )
 
     def update(self, rollout: Rollout) -> None:
-        """Learn from the rollout: advantages, then ``update_epochs`` passes over its rows in
-        shuffled minibatches.
-        """
+        """Compute advantages, then make ``update_epochs`` passes in shuffled minibatches."""
         config = self.config
-        # For every agent, backwards from the last step; 0 <= t < T, and advantage[T] = 0:
-        #   next         = 0 if terminated[t] or the agent left; value of the final obs if
-        #                  truncated[t]; else value[t + 1]
+        # For every agent, backwards from the last step, with 0 <= t < T and advantage[T] = 0:
+        #   next         = 0 if terminated[t] or the agent left, the value of the final obs if
+        #                  truncated[t], otherwise value[t + 1]
         #   error        = reward[t] * reward_scale + gamma * next - value[t]
-        #   carried      = 0 if the episode or the agent's part in it ended, else advantage[t + 1]
+        #   carried      = 0 if the episode or the agent's part in it ended, otherwise
+        #                  advantage[t + 1]
         #   advantage[t] = error + gamma * gae_lambda * carried
         #   returns[t]   = advantage[t] + value[t]
-        # These are the active steps of an agent: t + 1 is its next one, and reward[t] has the
+        # Only active steps of an agent count: t + 1 is the next one, and reward[t] includes the
         # rewards until then. Other rows of the agent have weight 0 below, or only the critic learns
-        # from them: kernels/train/advantages.cu.
+        # from them. See kernels/train/advantages.cu.
         with torch.no_grad(), rollout.stream():
             for g in self.groups:
                 self.estimate(rollout, g)
@@ -92,25 +89,25 @@ class PPOLearner(OnPolicyLearner):
             order = self.permutation(rollout, epoch)
             for chosen in order.tensor_split(config.num_minibatches):
                 losses = self.learn(self.minibatch(rollout, rows, chosen))
-            # decided on the device: the steps that follow are skipped there
+            # The device decides this, and skips the following steps.
             if config.target_kl is not None:
                 self.skip_update.clamp_(min=(losses["approx_kl"] > config.target_kl).float())
         self.finish(rollout)
 
     def _loss(self, rows: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return the losses of a minibatch by name; ``loss`` is what is minimised."""
+        """Return the losses of a minibatch by name. ``loss`` is minimized."""
         s, config, weight = self.scheduled, self.config, rows.get("weight")
         parameters, value, _ = self.again(rows)
         log_prob, entropy = self.distribution.log_prob_and_entropy(
             parameters, rows["action"], rows.get("mask")
         )
-        # The policy: the clipped objective.
+        # policy loss: the clipped objective
         log_ratio = log_prob - rows["log_prob"]
         ratio = log_ratio.exp()
         advantage = rows["advantage"]
         clipped = torch.clamp(ratio, 1 - s.clip_coef, 1 + s.clip_coef)
         policy_loss = -weighted_mean(torch.minimum(advantage * ratio, advantage * clipped), weight)
-        # The value: half the squared error, the larger one of two if its change is clipped.
+        # value loss: half the squared error, or the larger of two if its change is clipped
         error = (value - rows["returns"]) ** 2
         if config.clip_vloss:
             near = rows["value"] + torch.clamp(value - rows["value"], -s.clip_coef, s.clip_coef)

@@ -1,8 +1,7 @@
-"""A replay buffer on the device: transitions of all agents in a ring, and minibatches drawn from
-it.
+"""Replay buffer on the device: a ring buffer of the transitions of all agents.
 
 Letters: T steps of one iteration, N environments, C agents of a group, D observation entries, H
-action numbers; A agents of all groups and environments.
+action entries, A agents of all groups and environments.
 """
 
 from __future__ import annotations
@@ -22,21 +21,20 @@ from cupydrive.spec import Group
 def transitions(
     rollout: Rollout, groups: list[Group], low: torch.Tensor, span: torch.Tensor
 ) -> dict[str, torch.Tensor]:
-    """Return the transitions of a rollout by name, (T, A, ...) float32, the groups one after the
-    other.
+    """Return the transitions of a rollout by name, (T, A, ...) float32, ordered by group.
 
     Args:
         rollout: ``Rollout`` of T steps.
-        groups: Its ``Group``s, of equal spaces.
-        low: (H,) the lowest actions.
-        span: (H,) the highest actions minus the lowest.
+        groups: Its ``Group``s, with equal spaces.
+        low: (H,) lowest actions.
+        span: (H,) difference between the highest and the lowest actions.
 
     Returns:
-        ``obs`` and ``next_obs`` (T, A, D), the latter before an autoreset where the time limit cut
-        the episode off; ``action`` (T, A, H), scaled to [-1, 1]; ``reward`` (T, A); ``end`` (T, A),
-        1 where no reward can follow; ``weight`` (T, A), 1 where the row is learnt from. If agents
-        may be inactive, ``join_active_steps`` says what these are, and adds ``active`` and
-        ``complete``.
+        ``obs`` (T, A, D). ``next_obs`` (T, A, D), which is the observation before the autoreset if
+        the time limit truncated the episode. ``action`` (T, A, H), scaled to [-1, 1]. ``reward``
+        (T, A). ``end`` (T, A), 1 if no reward can follow. ``weight`` (T, A), 1 for rows to learn
+        from. If agents may be inactive, ``join_active_steps`` changes these, and adds ``active``
+        and ``complete``.
     """
     parts = []
     for g in groups:
@@ -62,18 +60,18 @@ def transitions(
 
 
 def join_active_steps(part: dict[str, torch.Tensor], rollout: Rollout, g: Group) -> None:
-    """Turn the transitions of one group into those from each active step of an agent to its next
-    one.
+    """Replace the transitions of one group by those between consecutive active steps of an agent.
 
-    Rewards of the inactive steps between two active ones are added to the first. What follows the
-    last active step is complete where the episode has ended; otherwise the replay buffer completes
+    Rewards of the inactive steps in between are added to the first active step. The last active
+    step in the rollout is complete if its episode has ended. Otherwise the replay buffer completes
     it from row 0 of the next rollout.
 
     Args:
-        part: What ``transitions`` has found, (T, N, C, ...) by name; changed in place. ``active``
-            and ``complete`` are added, (T, N, C) bool.
+        part: Transitions, (T, N, C, ...) by name, changed in place. ``active`` and ``complete``,
+            (T, N, C) bool, are added.
         rollout: ``Rollout``.
         g: The ``Group``.
+
     """
     active, left = rollout.active[g.name], rollout.left[g.name]
     part["end"] = torch.maximum(part["end"], left.float())
@@ -90,40 +88,40 @@ def join_active_steps(part: dict[str, torch.Tensor], rollout: Rollout, g: Group)
         part["reward"][t] += torch.where(pauses, part["reward"][t + 1], 0.0)
         part["complete"][t] = ~pauses | part["complete"][t + 1]
     learnt = active & (part["complete"] | left)
-    learnt[-1] = active[-1]  # the observation after the rollout may be that of the next active step
+    learnt[-1] = active[-1]  # the agent may be active in the step after the rollout
     part |= {"active": active, "weight": learnt.float()}
 
 
 def buffer_slots(size: int, agents: int, steps: int) -> int:
-    """Return how many rows of ``agents`` transitions a buffer of ``size`` transitions holds.
+    """Return the capacity of a buffer in rows of ``agents`` transitions.
 
     Raises:
-        ParameterError: If they are fewer than the ``steps`` of one iteration.
+        ParameterError: If it is lower than the ``steps`` of one iteration.
     """
     slots = size // agents
     if slots < steps:
         raise ParameterError(
             f"buffer_size = {size:,} holds less than one iteration of {steps * agents:,} "
-            "transitions (steps x environments x agents); raise it, or lower num_envs or num_steps"
+            "transitions (steps x environments x agents). Raise it, or lower num_envs or num_steps"
         )
     return slots
 
 
 class ReplayBuffer:
-    """The latest transitions of all agents: rows of A transitions, of which new ones replace the
-    oldest.
+    """Ring buffer of the latest transitions of all agents, in rows of A transitions.
 
     Args:
-        rollout: ``Rollout`` whose transitions it will hold.
+        rollout: ``Rollout`` of the transitions.
         groups: ``Group``s that learn together.
-        size: Transitions at most; rounded down to whole rows.
+        size: Capacity in transitions, rounded down to whole rows.
 
     Attributes:
-        columns: By name: (rows, A, ...) float32.
-        written: (1,) int64, rows written ever.
-        filled: (1,) int64, transitions that are there now.
-        open: (A,) int64, the row of each agent's last transition plus 1, while what follows is not
-            complete; else 0. None if agents are always active.
+        columns: (rows, A, ...) float32 by name.
+        written: (1,) int64, total number of rows written.
+        filled: (1,) int64, number of stored transitions.
+        open: (A,) int64. For an agent whose last transition is incomplete, its row plus 1.
+            Otherwise
+            0. None if agents are always active.
 
     Raises:
         ParameterError: If it does not hold one iteration.
@@ -147,7 +145,7 @@ class ReplayBuffer:
         self.gather = RowGather(batch.executor)
 
     def store(self, new: dict[str, torch.Tensor]) -> None:
-        """Write transitions, (T, A, ...) by name, over the oldest ones."""
+        """Overwrite the oldest transitions by new ones, (T, A, ...) by name."""
         steps = len(new["reward"])
         self.complete(new)
         slots = (self.written + torch.arange(steps, device=self.written.device)) % self.slots
@@ -157,9 +155,7 @@ class ReplayBuffer:
         self.filled.copy_(self.written.clamp(max=self.slots) * self.agents)
 
     def complete(self, new: dict[str, torch.Tensor]) -> None:
-        """Add to the transitions that are open what new ones, (T, A, ...) by name, say of the time
-        after them.
-        """
+        """Complete open transitions from the first of the new ones, (T, A, ...) by name."""
         if self.open is None:
             return
         active, complete = new["active"], new["complete"]
@@ -179,13 +175,16 @@ class ReplayBuffer:
     def sample(
         self, rollout: Rollout, size: int, iteration: torch.Tensor, draw: int
     ) -> dict[str, torch.Tensor]:
-        """Return ``size`` random transitions by name, the same one perhaps twice.
+        """Draw ``size`` random transitions with replacement.
 
         Args:
-            rollout: ``Rollout``, whose seed decides.
+            rollout: ``Rollout``, whose seed is used.
             size: B.
             iteration: (1,) int64, number of the iteration.
-            draw: Number of the minibatch in it.
+            draw: Number of the minibatch within the iteration.
+
+        Returns:
+            (B, ...) by name.
         """
         index = torch.empty(size, dtype=torch.int64, device=self.filled.device)
         pointers = {"seed": as_torch(rollout.batch.seed), "count": iteration}
@@ -198,7 +197,7 @@ class ReplayBuffer:
             return self.gather(columns, index)
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return what a checkpoint holds, by name."""
+        """Return the tensors of a checkpoint by name."""
         kept = {"written": self.written, "filled": self.filled}
         kept |= {} if self.open is None else {"held.open": self.open}
         return kept | {f"replay.{name}": column for name, column in self.columns.items()}

@@ -1,7 +1,6 @@
-"""Rows of a rollout: those of a minibatch, means over those that count, and whether an algorithm
-can learn from so many.
+"""Rows of a rollout: minibatches, weighted means, and validation of their number.
 
-Letters: T steps, N environments, C agents of a group; B rows.
+Letters: T steps, N environments, C agents of a group, B rows.
 """
 
 from __future__ import annotations
@@ -23,9 +22,12 @@ from cupydrive.spec import Group
 def weighted_mean(
     values: torch.Tensor, weight: torch.Tensor | None, counted: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Return the mean of ``values`` (B,) over rows of ``weight`` 1, or over all rows if it is None.
+    """Return the mean of ``values`` (B,) over rows with ``weight`` 1.
 
-    ``counted`` are the weights whose sum divides, by default ``weight``.
+    Args:
+        values: (B,).
+        weight: (B,), 0 or 1. None means all rows.
+        counted: (B,) weights whose sum is the divisor. Defaults to ``weight``.
     """
     if weight is None:
         return values.mean()
@@ -33,8 +35,9 @@ def weighted_mean(
 
 
 def mean_of_ranks(values: torch.Tensor, weight: torch.Tensor | None, ranks: Ranks) -> torch.Tensor:
-    """Return the mean of ``values`` (B,) over rows of ``weight`` 1, or None: all, of all
-    ``Ranks``.
+    """Return the mean of ``values`` (B,) over the rows of all ``Ranks`` with ``weight`` 1.
+
+    If ``weight`` is None, all rows count.
     """
     if ranks.alone:
         return weighted_mean(values, weight)
@@ -45,8 +48,9 @@ def mean_of_ranks(values: torch.Tensor, weight: torch.Tensor | None, ranks: Rank
 
 
 def share_of_rows(values: torch.Tensor, weight: torch.Tensor | None, ranks: Ranks) -> torch.Tensor:
-    """Return the share of this rank in the rows of ``weight`` 1 (None: in all), which its means
-    count for in those of all.
+    """Return the fraction of the rows of all ranks with ``weight`` 1 that this rank has.
+
+    It is the weight of this rank's means. If ``weight`` is None, all rows count.
     """
     own = values.new_full((), float(len(values))) if weight is None else weight.sum()
     total = own.clone()
@@ -57,8 +61,9 @@ def share_of_rows(values: torch.Tensor, weight: torch.Tensor | None, ranks: Rank
 def normalized_advantage(
     advantage: torch.Tensor, weight: torch.Tensor | None, ranks: Ranks
 ) -> torch.Tensor:
-    """Return ``advantage`` (B,) with mean 0 and deviation 1 over rows of ``weight`` 1 of all
-    ``Ranks``.
+    """Normalize ``advantage`` (B,) to mean 0 and standard deviation 1.
+
+    The statistics are those of rows with ``weight`` 1 of all ``Ranks``.
     """
     mean = mean_of_ranks(advantage, weight, ranks)
     variance = mean_of_ranks((advantage - mean) ** 2, weight, ranks)
@@ -68,17 +73,15 @@ def normalized_advantage(
 def check_rows(
     config: RolloutSettings, groups: Sequence[Group], num_envs: int, network: object
 ) -> None:
-    """Raise ``ParameterError`` unless rows have the distribution that is asked for, and what is
-    shuffled divides.
+    """Raise ``ParameterError`` if the distribution or the number of minibatches does not fit.
 
-    Minibatches are drawn from all rows or, if the policy has a memory, from the sequences of whole
-    agents.
+    Minibatches consist of rows or, if the policy has a hidden state, of whole agents' sequences.
 
     Args:
-        config: Settings of the algorithm; those without ``num_minibatches`` have one.
+        config: Settings of the algorithm. Without ``num_minibatches`` there is one minibatch.
         groups: ``Group``s that learn together.
-        num_envs: N, of all processes.
-        network: The policy's, or what makes it; that it has a memory is known if it says its
+        num_envs: N, number of environments of all processes.
+        network: Network of the policy, or its class. A hidden state is detected by the attribute
             ``state_size``.
     """
     for g in groups:
@@ -91,7 +94,7 @@ def check_rows(
         if config.normalize_obs and g.obs_dtype != "float32":
             raise ParameterError(
                 f"{type(config).__name__}: normalize_obs = True, but observations of group "
-                f"{g.name!r} are {g.obs_dtype}, which networks see as 0 to 1; leave it out"
+                f"{g.name!r} are {g.obs_dtype}, which networks see as 0 to 1. Leave it out"
             )
     size, agents = (getattr(network, name, 0) for name in ("state_size", "agents_per_row"))
     whole, together = (isinstance(n, int) and n > 0 for n in (size, agents))
@@ -109,16 +112,17 @@ def check_rows(
         what = f"{'sequences' if whole else 'rows'} ({' x '.join(factors)})"
         raise ParameterError(
             f"{type(config).__name__}: {pieces:,} {what} do not divide into {minibatches} "
-            f"minibatches; change num_minibatches"
+            f"minibatches. Change num_minibatches"
         )
 
 
 class RowGather:
-    """Takes the rows of a minibatch from several tensors in one launch; bytes in launches of their
-    own.
+    """Gathers the rows of a minibatch from several tensors in one launch.
+
+    Tensors of bytes take additional launches.
 
     Args:
-        executor: Where the tensors are.
+        executor: ``Executor`` of the tensors' device.
     """
 
     def __init__(self, executor: Executor) -> None:
@@ -128,9 +132,7 @@ class RowGather:
     def __call__(
         self, columns: dict[str, torch.Tensor], index: torch.Tensor
     ) -> dict[str, torch.Tensor]:
-        """Return the rows that ``index`` (M,) int64 names, of each (B, ...) tensor of
-        ``columns``.
-        """
+        """Return the rows of ``index``, (M,) int64, of each tensor (B, ...) of ``columns``."""
         masks = {
             name: column.index_select(0, index)
             for name, column in columns.items()

@@ -1,6 +1,4 @@
-"""Schedules: any float of an algorithm may be a number or a piecewise-linear function of the
-env-steps done.
-"""
+"""Schedules: numbers, or piecewise-linear functions of the number of env-steps."""
 
 from __future__ import annotations
 
@@ -24,13 +22,12 @@ Schedule = float | tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True)
 class Range:
-    """Annotation of a field that holds a ``Schedule``: its values are finite and in [low, high].
+    """Annotation of a field with a ``Schedule`` of finite values in [low, high].
 
     Args:
         low: Lowest value.
         high: Highest value.
-        positive: The value may reach 0, as a rate that decays does, but must be above 0 at some
-            time.
+        positive: Whether at least one value must be above 0. A decaying rate may end at 0.
     """
 
     low: float = -LARGEST
@@ -43,7 +40,7 @@ class Range:
         return core_schema.no_info_plain_validator_function(self.validate)
 
     def validate(self, value: object) -> Schedule:
-        """Return a number as a float, or pairs as a tuple of float pairs.
+        """Convert a number to a float, or pairs to a tuple of pairs of floats.
 
         Raises:
             ValueError: If it is neither, a value is out of range, or env-steps do not ascend.
@@ -82,7 +79,7 @@ def is_pair(value: object) -> bool:
 
 
 def schedules(kind: type) -> list[str]:
-    """Return the names of a dataclass's fields that hold a ``Schedule``."""
+    """Return the names of a dataclass's fields that are a ``Schedule``."""
     hints = get_type_hints(kind, include_extras=True)
     return [
         f.name
@@ -92,8 +89,9 @@ def schedules(kind: type) -> list[str]:
 
 
 def value_at(schedule: Schedule, step: float) -> float:
-    """Return the value of a schedule after ``step`` env-steps; constant before the first pair and
-    after the last.
+    """Return the value of a schedule after ``step`` env-steps.
+
+    It is constant before the first pair and after the last.
     """
     if isinstance(schedule, float):
         return schedule
@@ -101,21 +99,22 @@ def value_at(schedule: Schedule, step: float) -> float:
 
 
 class Scheduled:
-    """The scheduled numbers of one algorithm in device memory: attributes are 0-dimensional
-    tensors.
+    """Scheduled values of one algorithm in device memory, as attributes.
+
+    The attributes are 0-dimensional tensors.
 
     Args:
-        config: The algorithm's dataclass; fields that hold a ``Schedule`` are taken.
-        device: Where.
+        config: Dataclass of the algorithm. All fields with a ``Schedule`` are included.
+        device: Device of the tensors.
 
     Attributes:
-        schedules: By name, as ``Range.validate`` returns them.
+        schedules: Schedules by name, as ``Range.validate`` returns them.
     """
 
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> torch.Tensor:
-            """Return the number of this name, 0-dimensional."""
+            """Return the value of this name as a 0-dimensional tensor."""
 
     def __init__(self, config: object, device: torch.device | str) -> None:
         self.schedules = {name: getattr(config, name) for name in schedules(type(config))}
@@ -126,7 +125,7 @@ class Scheduled:
         self.set(0)
 
     def set(self, step: float) -> None:
-        """Write the values after ``step`` env-steps; queues a fill for each that changed."""
+        """Write the values after ``step`` env-steps. Queues one fill for each changed value."""
         for name, schedule in self.schedules.items():
             value = value_at(schedule, step)
             if self._now.get(name) != value:
@@ -134,5 +133,5 @@ class Scheduled:
                 getattr(self, name).fill_(value)
 
     def forget(self) -> None:
-        """Let the next ``set`` write all numbers: another launch may change them until then."""
+        """Let the next ``set`` write all values, since another launch may change them before."""
         self._now.clear()

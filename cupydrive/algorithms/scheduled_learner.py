@@ -1,6 +1,4 @@
-"""What learners on policy and off policy share: scheduled rates, normalised observations, and where
-their weights are.
-"""
+"""Common parts of all learners: schedules, observation statistics, and addresses of weights."""
 
 from __future__ import annotations
 
@@ -19,15 +17,16 @@ from cupydrive.spec import Group
 
 
 def kind(tensor: torch.Tensor) -> str:
-    """Return what must stay the same of a weight, as text."""
+    """Describe the properties of a weight that must not change."""
     frozen = "" if tensor.requires_grad else ", without gradients"
     shared = ", in shared memory" if tensor.device.type == "cpu" and tensor.is_shared() else ""
     return f"{tensor.dtype} {tuple(tensor.shape)} on {tensor.device}{frozen}{shared}"
 
 
 def place(tensor: torch.Tensor) -> tuple[int, tuple[int, ...], bool]:
-    """Return what kernels and optimizers rely on: the address and strides of a weight, and whether
-    it learns.
+    """Return the address and strides of a weight, and whether it learns.
+
+    Kernels and optimizers depend on them.
     """
     return tensor.data_ptr(), tensor.stride(), tensor.requires_grad
 
@@ -38,7 +37,7 @@ def named_tensors(network: nn.Module) -> dict[str, torch.Tensor]:
 
 
 class Weight:
-    """A weight as learning knows it: the parameter, its memory, its ``place`` and its ``kind``."""
+    """A parameter with its memory, its ``place`` and its ``kind``."""
 
     def __init__(self, parameter: nn.Parameter) -> None:
         self.parameter, self.memory = parameter, parameter.detach()
@@ -46,17 +45,17 @@ class Weight:
 
 
 class ScheduledLearner:
-    """A learner that has made its settings and its networks.
+    """Base class of learners with schedules and networks.
 
     Attributes:
-        learning_rate: The rate that was written last; of several networks, the critic's.
-        scheduled: ``Scheduled``, its settings as they are now.
-        obs_rms: ``RunningMeanStd`` of observations; None: networks see them as they are.
-        statistics: ``Statistics``, which updates it.
-        groups: The ``Group``s that it plays.
+        learning_rate: Current learning rate. With several networks it is the critic's.
+        scheduled: ``Scheduled``, current values of the settings.
+        obs_rms: ``RunningMeanStd`` of observations, or None if they are not normalized.
+        statistics: ``Statistics``, which updates ``obs_rms``.
+        groups: ``Group``s that it plays.
         weights_at: ``Weight``s of ``networks()`` by name.
-        owned: The dictionaries in which modules have their modules and parameters.
-        members: (dictionary, name, object): all of these.
+        owned: Dictionaries in which modules store their modules, parameters and buffers.
+        members: (dictionary, name, object) for all entries of ``owned``.
     """
 
     learning_rate: float
@@ -67,36 +66,34 @@ class ScheduledLearner:
     policy: nn.Module
 
     def begin_learning(self, config: Any, group: Group, rollout: Rollout, sums: int) -> None:
-        """Make what a learner keeps besides networks and rows: schedules, sums of what is reported,
-        running statistics.
-        """
+        """Create schedules, sums of metrics, and running statistics."""
         device = rollout.device
         self.scheduled = Scheduled(config, device)
         self.schedule(0)
         self.iteration = zeros(device, 1, dtype=torch.int64)
-        self.bad = zeros(device)  # 1 from the first loss on that is not finite
+        self.bad = zeros(device)  # 1 after the first non-finite loss
         self.metric_sums = zeros(device, sums)
         self.obs_rms = RunningMeanStd((group.obs_dim,), device) if config.normalize_obs else None
         normalizes = getattr(config, "statistics", config.normalize_obs)
         self.statistics = Statistics(rollout.batch.executor, rollout.shard) if normalizes else None
 
     def schedule(self, step: int) -> None:
-        """Write the settings as they are after ``step`` env-steps."""
+        """Write the scheduled settings after ``step`` env-steps."""
         self.scheduled.set(step)
         self.learning_rate = value_at(self.scheduled.schedules["learning_rate"], step)
 
     def normalized(self, obs: torch.Tensor) -> torch.Tensor:
-        """Return observations (B, D) as the networks see them."""
+        """Normalize observations (B, D) if the settings require it."""
         return obs if self.obs_rms is None else self.obs_rms.normalized(obs)
 
     def update_obs_statistics(self, rollout: Rollout) -> None:
-        """Update the mean and deviation of observations; those of inactive agents do not count."""
+        """Update the statistics of observations. Inactive agents do not count."""
         self.update_statistics(self.obs_rms, rollout, rollout.obs)
 
     def update_statistics(
         self, rms: RunningMeanStd | None, rollout: Rollout, obs: Mapping[str, torch.Tensor]
     ) -> None:
-        """Take rows of all groups, (T + 1, N, C, D) by name, into ``rms``, unless it is None."""
+        """Add rows of all groups, (T + 1, N, C, D) by name, to ``rms``, unless it is None."""
         if rms is None or self.statistics is None:
             return
         with rollout.stream():
@@ -104,14 +101,14 @@ class ScheduledLearner:
                 rows, active = obs[g.name], rollout.active.get(g.name)
                 self.statistics.update(rms, rows[1:] if active is None else rows[:-1], active)
 
-    # ---- where the weights are ----
+    # ---- addresses of weights ----
 
     def networks(self) -> nn.Module:
-        """Return the module of all weights that learning changes."""
+        """Return a module with all weights that learning changes."""
         return self.policy
 
     def note_weights(self) -> None:
-        """Note where the weights are."""
+        """Store the addresses of the weights."""
         networks = self.networks()
         self.weights_at = {name: Weight(tensor) for name, tensor in named_tensors(networks).items()}
         self.owned = [
@@ -122,11 +119,11 @@ class ScheduledLearner:
         self.members = [(of, name, member) for of in self.owned for name, member in of.items()]
 
     def return_weights(self) -> None:
-        """Copy weights that torch has put elsewhere back to where they are learnt.
+        """Copy weights that torch has moved back to their original addresses.
 
         Raises:
-            ParameterError: If a weight is missing, was added, frozen or shared, or has another
-                shape, dtype or device.
+            ParameterError: If a weight is missing, new, frozen or shared, or has another shape,
+                dtype or device.
         """
         same = sum(map(len, self.owned)) == len(self.members)
         same = same and all(of.get(name) is member for of, name, member in self.members)
@@ -141,7 +138,7 @@ class ScheduledLearner:
             before = self.weights_at[name].kind if name in self.weights_at else "missing"
             if (now := kinds.get(name, "missing")) != before:
                 raise ParameterError(
-                    f"the weight {name!r} of a policy that learns is {now}; it must be {before}, "
+                    f"the weight {name!r} of a policy that learns is {now}, expected {before}, "
                     f"as before"
                 )
         for name, weight in self.weights_at.items():

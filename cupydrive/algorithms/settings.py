@@ -1,4 +1,4 @@
-"""Settings of algorithms: dataclasses whose fields are validated when they are made."""
+"""Settings of algorithms: dataclasses whose fields are validated by the constructor."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from cupydrive.simulation.batch import Batch
     from cupydrive.spec import Group
 
-ARGS = "\n\nArgs:"  # begins the list of settings in a docstring
-COPIES = 4  # of each weight while it learns: itself, its gradient, two moments of Adam
+ARGS = "\n\nArgs:"  # beginning of the settings in a docstring
+COPIES = 4  # tensors per weight during learning: weight, gradient, first and second moment
 NEEDED = "a torch.nn.Module, its class, or a function (obs_dim, size) -> module"
 NonNegative = Annotated[Schedule, Range(0.0)]
 Positive = Annotated[Schedule, Range(0.0, positive=True)]
@@ -36,12 +36,10 @@ Fraction = Annotated[Schedule, Range(0.0, 1.0)]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What all algorithms' settings share: every field is checked when they are made."""
+    """Base class of the settings of algorithms. The constructor validates every field."""
 
     def __new__(cls, *args: object, **settings: object) -> Self:
-        """Raise an error that explains an unknown setting; ``__init__`` would raise a bare
-        ``TypeError``.
-        """
+        """Raise an error that explains an unknown setting, instead of a bare ``TypeError``."""
         if args:
             raise ParameterError(
                 f"{cls.__name__}({shown(args[0])}): settings have names, such as "
@@ -54,7 +52,7 @@ class Settings:
         return super().__new__(cls)
 
     def __init_subclass__(cls, **options: object) -> None:
-        """Let the docstring list inherited settings, too: ``cd.PPO?`` shows them all."""
+        """Add inherited settings to the docstring, so that ``cd.PPO?`` shows all of them."""
         super().__init_subclass__(**options)
         own = inspect.cleandoc(cls.__doc__ or cls.__name__)
         inherited = inspect.cleandoc(cls.__base__.__doc__ or "").partition("\nArgs:\n")[2]
@@ -71,38 +69,37 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutSettings(Settings):
-    """Settings of algorithms that learn from each rollout of their own policy, with CleanRL's
-    names.
+    """Settings of algorithms that learn from each rollout of their policy, with CleanRL's names.
 
     Args:
-        learning_rate: Learning rate of the optimiser.
-        num_steps: T, steps of each environment in one iteration.
-        gamma: Discount.
-        max_grad_norm: Gradients are scaled down to this norm.
-        normalize_obs: Running mean 0 and deviation 1 of each observation entry.
-        normalize_reward: Divide rewards by the running deviation of the discounted return.
+        learning_rate: Learning rate of the optimizer.
+        num_steps: Rollout length T per environment.
+        gamma: Discount factor.
+        max_grad_norm: Maximum gradient norm for clipping.
+        normalize_obs: Normalize each observation entry to running mean 0 and standard deviation 1.
+        normalize_reward: Divide rewards by the running standard deviation of the discounted return.
         hidden: Width of each hidden layer. ``()`` gives a linear policy. If neither ``network`` nor
             another field describes one, images of at least 3 x 3 get a shared network of
             convolutions:
             ``Network(conv=Conv((16,)), hidden=(128,), activation="relu", shared=True)``.
         activation: ``tanh``, ``relu``, ``silu`` or ``gelu``.
-        network: ``Network``, which describes more than the short form of ``hidden`` and
-            ``activation``, such as a core with hidden state. Leave the short form out then.
-        policy: A network of one's own instead of the default one: a ``torch.nn.Module``, which is
-            copied, its class, or a function ``(obs_dim, size) -> module``. It is called with
-            observations (B, obs_dim) float32 and returns ``(parameters, value)``, (B, size) and
-            (B,) float32: logits of all heads, or means and then logarithms of deviations. With
-            ``critic="central"`` it is called with ``critic_obs=`` (B, K) float32, too, and without
-            them where only actions are wanted: the value may then be None. It is tried on a first
-            batch before training.
-        precision: ``float32`` or ``bfloat16``: factors of matrix products; sums and weights are
-            float32. Kernels in float32 have a fixed order of sums, so that a run has the same bits
-            on a CPU with any number of threads and on a GPU. Kernels in bfloat16 need a GPU's
-            tensor cores. ``auto``: bfloat16 by kernels on a GPU where those apply, otherwise
-            float32.
-        compile: ``True`` compiles policy and loss with ``torch.compile``, which needs a C compiler;
-            ``"max-autotune"`` also times kernels for each matrix product: a minute of set-up,
-            faster for fewer environments.
+        network: ``Network``, for options beyond the short form of ``hidden`` and ``activation``,
+            such as a core with hidden state. Leave the short form out then.
+        policy: A custom network: a ``torch.nn.Module``, which is copied, its class, or a function
+            ``(obs_dim, size) -> module``. It is called with observations (B, obs_dim) float32 and
+            returns ``(parameters, value)``, (B, size) and (B,) float32. The parameters are logits
+            of all heads, or means followed by logarithms of standard deviations. With
+            ``critic="central"`` it is also called with ``critic_obs=``, (B, K) float32. Where only
+            actions are needed, it is called without them, and the value may then be None. It is
+            validated on a first batch before training.
+        precision: Precision of the operands of matrix products: ``float32`` or ``bfloat16``.
+            Accumulators and weights are always float32. Kernels in float32 have a fixed order of
+            summation, so that a run has the same bits on a CPU with any number of threads and on a
+            GPU. Kernels in bfloat16 need a GPU's tensor cores. ``auto`` selects bfloat16 if its
+            kernels apply on a GPU, otherwise float32.
+        compile: ``True`` compiles policy and loss with ``torch.compile``, which needs a C compiler.
+            ``"max-autotune"`` also tunes the kernels of matrix products. Its set-up takes a minute,
+            and it is faster for fewer environments.
     """
 
     learning_rate: Positive = 2.5e-4
@@ -119,26 +116,26 @@ class RolloutSettings(Settings):
     compile: bool | Literal["max-autotune"] = False
 
     name = "rollouts"
-    exchanges = True  # its learners train together with those of other processes
-    # Not settings here. A subclass may make them settings.
+    exchanges = True  # its learners can train in several processes together
+    # Fixed values here. A subclass may make them settings.
     distribution = "auto"
     shared_layers = False
     norm_adv = False
     normalize_value = False
     critic = "own"
-    trace = "gae_lambda"  # the setting that weights later errors in returns
+    trace = "gae_lambda"  # name of the setting that weights later errors in returns
     rectified = False  # RAdam instead of Adam
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.policy is not None and not callable(self.policy):
             raise ParameterError(
-                f"{type(self).__name__}.policy = {shown(self.policy)}; it must be {NEEDED}, or None"
+                f"{type(self).__name__}.policy = {shown(self.policy)}, expected {NEEDED}, or None"
             )
         if self.network is not None:
             for name in self.short_form():
                 raise ParameterError(
-                    f"{type(self).__name__}: network describes the whole policy; leave "
+                    f"{type(self).__name__}: network describes the whole policy. Leave "
                     f"{name} = {shown(getattr(self, name))} out"
                 )
         if self.central and self.architecture.shared:
@@ -149,12 +146,12 @@ class RolloutSettings(Settings):
 
     @property
     def central(self) -> bool:
-        """Whether the critic sees ``critic_obs``."""
+        """Whether the critic reads ``critic_obs``."""
         return self.critic == "central"
 
     @property
     def statistics(self) -> bool:
-        """Whether anything is normalised by running statistics."""
+        """Whether running statistics normalize observations, rewards or values."""
         return self.normalize_obs or self.normalize_reward or self.normalize_value
 
     def short_form(self) -> list[str]:
@@ -167,16 +164,17 @@ class RolloutSettings(Settings):
 
     @property
     def architecture(self) -> Network:
-        """The described network: ``network``, or what the short form stands for."""
+        """Described network: ``network``, or the equivalent of the short form."""
         short = Network(hidden=self.hidden, activation=self.activation, shared=self.shared_layers)
         return self.network or short
 
     def network_for(self, group: Group) -> Network:
-        """Return the described network for a group's observations: convolutions see images, if no
-        network is described.
+        """Return the described network for a group's observations.
+
+        If no network is described, images get convolutions.
 
         Raises:
-            ParameterError: If it does not fit them.
+            ParameterError: If the network does not fit the observations.
         """
         network, obs_shape = self.architecture, group.obs_shape
         assert OF_IMAGES.conv is not None
@@ -240,8 +238,9 @@ def unknown_setting(kind: type, name: str) -> str:
 
 
 def linear_layers(widths: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Return the layers of a perceptron, of its widths from the input to the output, as
-    ``require_network_memory`` takes them.
+    """Convert the widths of a perceptron, from input to output, to layers.
+
+    The result has the form of ``require_network_memory``'s argument.
     """
     return [(inner, outer, 1) for inner, outer in pairwise(widths)]
 
@@ -253,16 +252,15 @@ def require_network_memory(
     layers: Sequence[tuple[int, int, int]],
     num_envs: int | None = None,
 ) -> None:
-    """Raise ``MemoryLimitError`` if networks and what learning keeps for them do not fit into
-    free memory.
+    """Raise ``MemoryLimitError`` if networks and their learning state do not fit into free memory.
 
     Args:
-        where: The setting that decides, such as ``"PPO.hidden = (64, 64)"``.
+        where: Setting that determines the size, such as ``"PPO.hidden = (64, 64)"``.
         batch: ``Batch`` of the device.
-        rows: Of one forward pass with gradients, which keeps each layer's outputs before and after
-            the activation. 0 counts the weights only.
-        layers: Inputs, outputs, and positions of a kernel (1 if it is none) of each layer.
-        num_envs: Environments to whose number ``rows`` is proportional. None if it is not.
+        rows: Rows of one forward pass with gradients, which stores each layer's outputs before and
+            after the activation. 0 counts only the weights.
+        layers: Inputs, outputs and positions of each layer. Positions are 1 without convolution.
+        num_envs: Number of environments if ``rows`` is proportional to it, otherwise None.
     """
     weights = sum((inner + 1) * outer for inner, outer, _ in layers)
     fixed = 4 * COPIES * weights
@@ -270,9 +268,9 @@ def require_network_memory(
     needed, free = fixed + rows * row, batch.executor.free_bytes()
     if needed > free:
         fitting = (free - fixed) // row * num_envs // rows if num_envs else 0
-        largest = f"the largest num_envs that fits is {fitting:,}; or " * (fitting > 0)
+        largest = f"The largest num_envs that fits is {fitting:,}. " * (fitting > 0)
         raise MemoryLimitError(
             f"{where} makes {weights:,} weights, which need {needed:,} bytes with gradients, "
-            f"Adam's state{f' and the outputs of {rows:,} rows' * (rows > 0)}; {free:,} are free "
-            f"on {batch.executor.name}; {largest}lower hidden, or the rows of a minibatch"
+            f"Adam's state{f' and the outputs of {rows:,} rows' * (rows > 0)}, but {free:,} are "
+            f"free on {batch.executor.name}. {largest}Lower hidden, or the rows of a minibatch"
         )

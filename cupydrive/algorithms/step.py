@@ -1,6 +1,4 @@
-"""One optimiser step on the device: Adam or RAdam whose state exists from the start, and the
-decision to skip a step.
-"""
+"""One optimizer step on the device, with Adam or RAdam, and the decision to skip a step."""
 
 from __future__ import annotations
 
@@ -35,15 +33,15 @@ class RAdam(torch.optim.RAdam):
 def adam(
     parameters: Iterable[nn.Parameter], learning_rate: torch.Tensor, rectified: bool = False
 ) -> tuple[Any, torch.Tensor]:
-    """Return fused Adam, or ``RAdam`` if ``rectified``, and its switch: a step does nothing where
-    the 0-dimensional tensor ``skip_update`` is 1.
+    """Create fused Adam, or ``RAdam`` if ``rectified``, and its skip flag.
 
-    The state exists before the first step, so that it can be saved, restored in place and captured
-    in a CUDA graph.
+    The flag is a 0-dimensional tensor. If it is 1, a step does nothing.
+
+    The optimizer state is allocated before the first step, so that it can be saved, restored in
+    place and captured in a CUDA graph.
 
     Args:
-        parameters: Iterable of parameters on one device; those that need no gradient stay as they
-            are.
+        parameters: Parameters on one device. Those without gradient are ignored.
         learning_rate: 0-dimensional tensor on that device.
         rectified: RAdam instead of Adam.
     """
@@ -60,13 +58,13 @@ def adam(
         averages = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
         optimizer.state[p] = {"step": zeros(device), **averages}
     skip_update = zeros(device)
-    # What torch's own gradient scaler uses for the same purpose.
+    # the mechanism of torch's own gradient scaler
     optimizer.found_inf, optimizer.grad_scale = skip_update, None
     return optimizer, skip_update
 
 
 def adam_tensors(optimizer: Any) -> dict[str, torch.Tensor]:
-    """Return the state of ``adam`` by name: the tensors themselves."""
+    """Return the tensors of the state of ``adam`` by name, not copies."""
     kept: dict[str, torch.Tensor] = {}
     for k, p in enumerate(optimizer.param_groups[0]["params"]):
         kept |= {f"{k}.{key}": value for key, value in optimizer.state[p].items()}
@@ -76,12 +74,11 @@ def adam_tensors(optimizer: Any) -> dict[str, torch.Tensor]:
 def means_of_ranks(
     tensors: Sequence[torch.Tensor], share: torch.Tensor, ranks: Ranks
 ) -> list[torch.Tensor]:
-    """Return means over the rows of all ``Ranks``, of tensors that are means over this rank's; they
-    travel as one.
+    """Average tensors over the rows of all ``Ranks`` with one collective.
 
     Args:
-        tensors: List of tensors.
-        share: () float32, of all rows those that this rank has.
+        tensors: Means over the rows of this rank.
+        share: () float32, fraction of all rows that this rank has.
         ranks: ``Ranks``.
     """
     flat = torch.cat([tensor.reshape(-1) for tensor in tensors]) * share
@@ -101,26 +98,25 @@ def take_step(
     ranks: Ranks | None = None,
     share: torch.Tensor | None = None,
 ) -> list[torch.Tensor]:
-    """Descend the gradient of ``loss``, unless a number is not finite or the step is to be skipped.
+    """Take a gradient step, unless a number is non-finite or the step must be skipped.
 
     Args:
-        optimizer: From ``adam``.
+        optimizer: Optimizer from ``adam``.
         loss: 0-dimensional tensor.
-        reported: 0-dimensional tensors to add to ``sums``; None stands for the gradients' norm.
-        settle: The function of that name, perhaps compiled.
-        max_norm: Gradients are scaled down to this norm, a tensor.
-        bad: Becomes 1 with the first loss or gradient that is not finite, and stays 1: no step
-            happens from then on.
-        sums: Of what was reported; the last entry counts.
+        reported: 0-dimensional tensors to add to ``sums``. None stands for the gradient norm.
+        settle: The function ``settle``, possibly compiled.
+        max_norm: Maximum gradient norm for clipping, a tensor.
+        bad: Set to 1 by the first non-finite loss or gradient. No further steps are taken then.
+        sums: Sums of the reported values, followed by their count.
         ranks: ``Ranks`` that take this step together, or None.
-        share: () float32, of all their rows those that this one's losses are means over.
+        share: () float32, fraction of all ranks' rows that this rank has.
 
     Returns:
-        List of what was added to ``sums``: means over the rows of all ranks.
+        The values added to ``sums``, which are means over the rows of all ranks.
     """
     parameters = optimizer.param_groups[0]["params"]
     found, loss = torch.autograd.grad(loss, parameters), loss.detach()
-    # fused Adam wants the strides of the weights; cuDNN's gradients have those of the images
+    # Fused Adam requires the strides of the weights. cuDNN's gradients have those of the images.
     gradients = [
         g if g.stride() == p.stride() else torch.empty_like(p).copy_(g)
         for p, g in zip(parameters, found, strict=True)
@@ -153,10 +149,9 @@ def settle(
     skip_update: torch.Tensor,
     sums: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the factor on the gradients, and the new values of ``bad``, ``skip_update`` and
-    ``sums``; see ``take_step``.
+    """Return the factor of the gradients, and the new ``bad``, ``skip_update`` and ``sums``.
 
-    ``torch.nn.utils.clip_grad_norm_`` would read its limit back to the host.
+    See ``take_step``. ``torch.nn.utils.clip_grad_norm_`` would synchronise to read its limit.
     """
     finite = torch.isfinite(norm) & torch.isfinite(loss)
     bad = torch.maximum(bad, 1.0 - finite.float())
@@ -167,7 +162,7 @@ def settle(
 
 
 def compiled(function: Callable, how: bool | str) -> Callable:
-    """Return ``function``, compiled if ``how`` says so; each shape on its own."""
+    """Compile ``function`` according to ``how``, separately for each shape."""
     if not how:
         return function
     mode = "max-autotune-no-cudagraphs" if how == "max-autotune" else None

@@ -399,17 +399,12 @@ def with_state(module: nn.Module) -> Any:
     values (L * b,), and hidden states (b, M) after the last step. L is 1 while acting and T while
     learning.
 
-<<<<<<< HEAD
     A module with ``agents_per_row`` = C takes whole environments of C agents: (L * b, C, D), (b, C,
-    M) and (L * b,), and returns (L * b, C, size), (L * b, C) and (b, C, M). Callers see rows of
-    agents all the same.
+    M) and (L * b,). It returns (L * b, C, size), (L * b, C) and (b, C, M). Callers still pass rows
+    of agents.
 
-    A central critic's observations come as ``critic_obs=`` (L * b, K); where values are not needed,
-    it is called without them.
-=======
     ``critic_obs=`` (L * b, K) are the observations of a central critic. They are left out if values
     are not needed.
->>>>>>> 0e9c0ec8 (playing: rewrite docstrings and messages in plain English)
     """
     ask = module if getattr(module, "state_size", 0) else Stateless(module)
     agents = getattr(module, "agents_per_row", 0)

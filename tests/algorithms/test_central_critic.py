@@ -180,7 +180,7 @@ class Needy(Own):
     [
         (Blind, "critic_obs = (B, 4)"),
         (Needy, "missing 1 required positional argument: 'critic_obs'"),
-        (lambda obs_dim, size: Own(obs_dim, size, wrong=True), "returns something else for the same"),
+        (lambda obs_dim, size: Own(obs_dim, size, wrong=True), "returns other outputs for the same"),
     ],
 )  # fmt: skip
 def test_a_policy_that_cannot_be_called_so_is_an_error(spec, policy, words):

@@ -149,10 +149,10 @@ def without_gradients(parameters, value):
     ("policy", "words"),
     [
         (Net(change=lambda p, v: (p, v[:, None])), r"Net, returned shape \(3, 1\).*must be \(3,\)"),
-        (Net(size=4), r"returned shape \(3, 4\) .* it must be \(3, 2\) .*logits of 2 choices"),
+        (Net(size=4), r"returned shape \(3, 4\) .* expected \(3, 2\) .*logits of 2 choices"),
         (
             Net(change=lambda p, v: p),
-            r"returned a Tensor; it must return 2 tensors: logits of 2 choices",
+            r"returned a Tensor, expected 2 tensors: logits of 2 choices",
         ),
         (
             Net(change=lambda p, v: (p, v.double())),
@@ -162,7 +162,7 @@ def without_gradients(parameters, value):
         (Net(change=without_gradients), r"logits of 2 choices, \(B, 2\) without gradients"),
         (
             Net(change=lambda p, v: (p, v.detach())),
-            r"no gradient reaches: critic.weight, critic.bias; use them",
+            r"no gradient reaches: critic.weight, critic.bias. Use them",
         ),
         (
             Net(obs_dim=5),
@@ -177,9 +177,9 @@ def without_gradients(parameters, value):
             lambda d, s: Halting(d, s, lambda m: m[:, :3]),
             r"shape \(3, 3\).*must be \(3, 8\).*the next hidden state",
         ),
-        (lambda d, s: Halting(d, s), r"returned a tuple; it must return 3 tensors.*hidden state"),
+        (lambda d, s: Halting(d, s), r"returned a tuple, expected 3 tensors.*hidden state"),
         (lambda: Net(), r"failed \(TypeError: .*takes 0 positional arguments"),
-        (lambda obs_dim, size: "net", r"returned 'net'; it must return a torch.nn.Module"),
+        (lambda obs_dim, size: "net", r"returned 'net', expected a torch.nn.Module"),
         (lambda d, s: nn.LazyLinear(s), r"no numbers yet: got weight, lazy"),
         (
             lambda d, s: Net(d, s).to("meta"),
@@ -287,7 +287,7 @@ def test_a_policy_that_mixes_rows_is_refused(how):
     ],
 )
 def test_a_policy_that_mixes_hidden_states_of_agents_is_refused(mix):
-    with pytest.raises(ParameterError, match=r"returns something else for the same row"):
+    with pytest.raises(ParameterError, match=r"returns other outputs for the same row"):
         make_run(
             "cartpole",
             cd.PPO(num_steps=8, policy=lambda d, s: Recurrent(d, s, mix)),
@@ -468,13 +468,13 @@ def test_networks_and_replay_buffers_that_do_not_fit_are_refused_before_memory_i
     wide = (65_536,) * 8
     with pytest.raises(
         MemoryLimitError,
-        match=r"PPO: the network .*\(65536, .*weights, which need .* bytes .* lower hidden",
+        match=r"PPO: the network .*\(65536, .*weights, which need .* bytes .* Lower hidden",
     ):
         short(cd.PPO(num_steps=8, hidden=wide))
     with pytest.raises(MemoryLimitError, match=r"DDPG.hidden"):
         short(cd.DDPG(num_steps=8, hidden=wide), "pendulum")
     with pytest.raises(
-        MemoryLimitError, match=r"outputs of 16,777,216 rows.*lower hidden, or the rows"
+        MemoryLimitError, match=r"outputs of 16,777,216 rows.*Lower hidden, or the rows"
     ):
         cd.train(
             "cartpole",
@@ -497,9 +497,9 @@ def test_the_largest_num_envs_that_a_networks_error_names_is_the_largest_that_fi
         settings = cd.A2C(num_steps=8, network=network)
         return make_run("cartpole", settings, num_envs=num_envs, device="cpu", backend="torch")
 
-    with pytest.raises(MemoryLimitError, match="the largest num_envs that fits is") as caught:
+    with pytest.raises(MemoryLimitError, match="The largest num_envs that fits is") as caught:
         make(2**12)
     largest = int(re.search(r"fits is ([\d,]+)", str(caught.value))[1].replace(",", ""))
     assert make(largest).num_envs == largest > 1
-    with pytest.raises(MemoryLimitError, match=f"fits is {largest:,}; or lower hidden"):
+    with pytest.raises(MemoryLimitError, match=rf"fits is {largest:,}\. Lower hidden"):
         make(largest + 1)

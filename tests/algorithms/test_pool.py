@@ -428,7 +428,7 @@ def test_members_change_a_pool_and_what_it_is_of():
     [
         (
             {"settings": cd.HeuristicPolicy()},
-            r"OpponentPool.settings = HeuristicPolicy\(\); it must be PPO\(...\) or A2C\(...\)",
+            r"OpponentPool.settings = HeuristicPolicy\(\), expected PPO\(...\) or A2C\(...\)",
         ),
         ({"settings": cd.DDPG()}, "OpponentPool.settings = DDPG"),
         ({"settings": Pool(PPO)}, r"OpponentPool.settings = OpponentPool\("),
@@ -446,8 +446,8 @@ def test_wrong_settings_are_named(settings, message):
         ("cartpole", {"cart": Pool(PPO)}, r"no other policy learns .* Pass PPO\(...\)"),
         ("connect_four", {"first": Pool(PPO), "second": cd.HeuristicPolicy()},
         "expected another group that learns, or several groups that share the pool"),
-        ("connect_four", {"first+second": Pool(PPO, share=0.01)}, "is 0; expected 1 to 16"),
-        ("tag_grid", {"runner": Pool(PPO, share=1.0), "tagger": PPO}, "is 16; expected 1 to 15"),
+        ("connect_four", {"first+second": Pool(PPO, share=0.01)}, "is 0, expected 1 to 16"),
+        ("tag_grid", {"runner": Pool(PPO, share=1.0), "tagger": PPO}, "is 16, expected 1 to 15"),
         ("tag_grid", {"runner": Pool(PPO), "tagger": cd.RandomPolicy()},
         "no other policy learns against"),
         ("tag_grid", {"runner": Pool(PPO), "tagger": Pool(PPO, share=0.6)},

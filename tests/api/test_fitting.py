@@ -42,11 +42,11 @@ def untrained(*arguments, out, error=ParameterError, match, **given):
 LATER = {
     "minibatches": (
         {"num_minibatches": 3},
-        r"PPO: 64 rows .* 3 minibatches; change num_minibatches",
+        r"PPO: 64 rows .* 3 minibatches. Change num_minibatches",
     ),
     "actions": (
         {"algorithm": "ddpg"},
-        r"DDPG needs a Box of actions; group 'cart' has Discrete\(2\). Use PPO or A2C",
+        r"DDPG needs a Box of actions, but group 'cart' has Discrete\(2\). Use PPO or A2C",
     ),
     "distribution": ({"distribution": "gaussian"}, "can be categorical, not 'gaussian'"),
     "precision": ({"precision": "tf32"}, "precision = 'tf32'"),

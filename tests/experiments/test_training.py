@@ -139,7 +139,7 @@ def test_resume_and_overwrite_on_the_command_line(tmp_path, capsys):
         (dict(num_envs=8), r"train\(run, num_envs=8\): a run brings .* leave num_envs out"),
         (dict(resume=True), r"train: resume=True needs out=|train\(run, resume=True\)"),
         (dict(device="cuda"), r"the run is on cpu. Save it and load it on the other"),
-        (dict(), r"has done its 128 env-steps; pass steps="),
+        (dict(), r"has done its 128 env-steps\. Pass steps="),
     ],
 )
 def test_train_of_a_run_refuses_what_it_would_ignore(options, words):

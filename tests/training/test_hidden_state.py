@@ -190,9 +190,9 @@ def test_a_command_line_describes_a_network(tmp_path, capsys):
     assert "core=GRU(size=16)" in capsys.readouterr().out
     assert cd.load(tmp_path / "run", device="cpu").settings["cart"].network == CORES["gru"]
     for wrong, words in (
-        ('{"core": {"kind": "gruu", "size": 8}}', "kind = 'gruu'; it must be one of gru, lstm"),
+        ('{"core": {"kind": "gruu", "size": 8}}', "kind = 'gruu', expected one of gru, lstm"),
         ('{"core": {"kind": "gru"}}', "GRU needs size, such as GRU(128)"),
-        ('{"core": "gru"}', "core = 'gru'; it must be "),
+        ('{"core": "gru"}', "core = 'gru', expected "),
         ('{"layers": 2}', "Network has no 'layers'"),
     ):
         assert command(f"train cartpole --device cpu --set 'network={wrong}'") == 2
@@ -208,19 +208,19 @@ def test_a_command_line_describes_a_network(tmp_path, capsys):
     [
         (
             lambda: cd.Network(hidden=(32,), core=cd.MinGRU(16)),
-            r"hidden = \(32,\) before MinGRU\(16\).*; hidden must end with 16",
+            r"hidden = \(32,\) before MinGRU\(16\).*\. hidden must end with 16",
         ),
         (lambda: cd.Network(hidden=(), core=cd.MinGRU(16)), r"hidden must end with 16"),
         (
             lambda: cd.PPO(hidden=(32,), network=CORES["gru"]),
-            r"PPO: network describes the whole policy; leave hidden = \(32,\) out",
+            r"PPO: network describes the whole policy\. Leave hidden = \(32,\) out",
         ),
-        (lambda: cd.A2C(activation="relu", network=CORES["gru"]), r"leave activation = 'relu' out"),
-        (lambda: cd.PPO(policy=torch.nn.Linear, network=CORES["gru"]), r"leave policy = .* out"),
+        (lambda: cd.A2C(activation="relu", network=CORES["gru"]), r"Leave activation = 'relu' out"),
+        (lambda: cd.PPO(policy=torch.nn.Linear, network=CORES["gru"]), r"Leave policy = .* out"),
         (lambda: cd.DDPG(network=CORES["gru"]), r"DDPG has no setting 'network'"),
         (lambda: cd.GRU(0), r"GRU: size = 0"),
         (lambda: cd.MinGRU(8, layers=0), r"MinGRU: layers = 0"),
-        (lambda: cd.Network(core=cd.GRU), r"Network: core = .*it must be "),
+        (lambda: cd.Network(core=cd.GRU), r"Network: core = .*expected "),
         (
             lambda: small("gru", num_envs=7),
             r"PPO: 7 sequences \(environments x agents\) do not divide into 2 minibatches",

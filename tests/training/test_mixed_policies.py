@@ -80,5 +80,5 @@ def test_random_policies_are_uniform_and_obey_masks():
 
 
 def test_ddpg_is_refused():
-    with pytest.raises(ParameterError, match=r"DDPG needs a Box of actions; .* has Tuple\("):
+    with pytest.raises(ParameterError, match=r"DDPG needs a Box of actions, but .* has Tuple\("):
         cd.train("archers", cd.DDPG(), num_envs=8, steps=100, **QUIET)

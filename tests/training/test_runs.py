@@ -168,7 +168,7 @@ def test_settings_that_do_not_fit(options, words):
         (
             {"learning_starts": 10**7},
             {},
-            "10,000,000 transitions are never there: 320 env-steps make 320, and the buffer keeps 1,000,000",
+            "10,000,000 transitions are never reached: 320 env-steps make 320, and the buffer keeps 1,000,000",
         ),
         (
             {"learning_starts": 321},

@@ -1,3 +1,1 @@
-"""PPO and A2C whose forward passes, gradients and optimiser steps are the kernels of
-``kernels/learn``.
-"""
+"""PPO and A2C with the forward passes, gradients and optimizer steps of ``kernels/learn``."""

@@ -1,8 +1,8 @@
-"""The ways in which the learner's kernels compute products of matrices.
+"""Variants of the matrix products in the learner's kernels.
 
-``EXACT``: float32 in one order, with the same bits on a CPU and a GPU. ``TENSOR``: a GPU's matrix
-units, with a network's weights and their gradients in each block. ``WIDE``: the same for networks
-that have no room there.
+``EXACT`` is float32 with a fixed order of summation, with the same bits on a CPU and a GPU.
+``TENSOR`` uses a GPU's tensor cores, with a network's weights and their gradients in each block.
+``WIDE`` does the same for networks that do not fit into a block.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from cupydrive.codegen.source import Unit
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """One way: which kernels, and who launches them.
+    """A variant: its kernels, and the classes that launch them.
 
     Args:
-        name: Of ``precision``.
-        forward_unit: ``(layout, distribution, executor, rows)`` -> rows of a tile and the ``Unit``
-            of forward passes of so many rows, and of the draws of actions.
-        gradient_units: ``(task)`` -> the ``Unit``s of gradients.
-        gradients: What makes ``Gradients``, or one like it.
-        steps: ``Steps``, or one like it.
-        pointers: ``(steps)`` -> what kernels read of the network besides ``copies``, by name:
-            behind ``struct Forward`` too.
-        rows_at_once: ``(layout, rows)`` -> of how many of a minibatch's rows the outputs of all
-            layers are kept.
-        near: Whether a block keeps the weights: then one takes many tiles of a forward pass, and
-            ``kernels/play`` has it.
-        tolerance: Relative difference allowed between what a policy gives while it acts and while
-            it learns, with equal weights; 0: equal bits.
+        name: Value of the setting ``precision``.
+        forward_unit: Function of layout, distribution, executor and number of rows. Returns the
+            rows of a tile and the ``Unit`` of forward passes and sampling of actions.
+        gradient_units: Function of a task. Returns the ``Unit``s of gradients.
+        gradients: Constructor of ``Gradients`` or a similar class.
+        steps: ``Steps`` or a similar class.
+        pointers: Function of steps. Returns the network's tensors by name that kernels read in
+            addition to ``copies``, also those behind ``struct Forward``.
+        rows_at_once: Function of layout and number of rows. Returns the number of rows of a
+            minibatch for which the outputs of all layers are stored.
+        near: Whether the weights are in shared memory. A block then computes many tiles of a
+            forward pass, and ``kernels/play`` supports the network.
+        tolerance: Allowed relative difference between acting and learning with equal weights. 0
+            requires equal bits.
     """
 
     name: str
@@ -59,16 +59,12 @@ EXACT = Arithmetic(
 
 
 def tensor_units(task: Task) -> list[Unit]:
-    """Return the ``Unit``s of gradients on tensor cores, of the kernels that ``tensor_gradients``
-    chooses.
-    """
+    """Return the ``Unit``s of the kernels that ``tensor_gradients`` selects."""
     return [tensor.tensor_gradient_unit(task, resident_way(task))]
 
 
 def tensor_gradients(task: Task, columns: Columns, shared: Shared) -> Minibatches:
-    """Return what computes gradients on tensor cores: ``ResidentGradients`` of few rows, otherwise
-    ``TensorGradients``.
-    """
+    """Create gradients on tensor cores: resident ones for few rows, otherwise tiled ones."""
     way = resident_way(task)
     if way is None:
         return tensor.TensorGradients(task, columns, shared)

@@ -1,4 +1,4 @@
-"""Choose the backend of a policy: kernels, or torch."""
+"""Selection of a policy's backend: kernels, or torch."""
 
 from typing import Any
 
@@ -38,8 +38,8 @@ REPORTED: dict[type, tuple[str, ...]] = {
     A2C: A2CLearner.reported,
     PQN: PQNLearner.reported,
 }
-MOST_LAYERS = 3  # hidden ones
-SCANNED = 16  # units of a core, of which scans in bfloat16 take a multiple
+MOST_LAYERS = 3  # maximum number of hidden layers
+SCANNED = 16  # scans in bfloat16 require a multiple of this number of units
 LEARNERS = {RECURRENT: ExactRecurrentLearner, TENSOR_RECURRENT: RecurrentTensorLearner}
 
 
@@ -50,15 +50,18 @@ def make_learner(
     executor: Executor,
     backend: str = "auto",
 ) -> tuple[Any, str]:
-    """Return the ``Learner`` of one policy, and in one line which backend it got and why.
+    """Create the ``Learner`` of one policy.
 
     Args:
         name: Name of the policy, for the message.
         settings: ``LearnerSettings``.
-        group: ``Group``, the first of those that it plays.
-        executor: Where it learns.
-        backend: ``"auto"``, ``"kernels"`` or ``"torch"``. ``"auto"`` takes kernels where they
+        group: First ``Group`` of the policy.
+        executor: Executor of the learner.
+        backend: ``"auto"``, ``"kernels"`` or ``"torch"``. ``"auto"`` selects kernels if they
             apply.
+
+    Returns:
+        The ``Learner``, and one line that explains its backend.
 
     Raises:
         ParameterError: If ``backend`` is ``"kernels"`` and they do not apply.
@@ -69,7 +72,7 @@ def make_learner(
             f"up to {settings.size} past snapshots of it play {settings.share:g} of the "
             f"environments"
         )
-        return PooledLearner(settings, inner), f"{words}; {played}"
+        return PooledLearner(settings, inner), f"{words}, {played}"
     arithmetic, reason = None, "backend = 'torch'"
     if backend != "torch":
         arithmetic, reason = choose_arithmetic(settings, group, executor, backend)
@@ -88,10 +91,9 @@ def make_learner(
 def choose_arithmetic(
     settings: LearnerSettings, group: Group, executor: Executor, backend: str
 ) -> tuple[Arithmetic | None, str]:
-    """Return the ``Arithmetic`` for ``precision``, or None and why.
+    """Return the ``Arithmetic`` for ``precision``, or None with a reason.
 
-    Where ``"auto"`` finds no tensor cores that take a network, torch is faster than kernels in
-    float32.
+    If ``"auto"`` finds no tensor cores for a network, torch is faster than kernels in float32.
     """
     if (reason := why_not(settings, group, executor)) is not None:
         return None, reason
@@ -116,9 +118,7 @@ def choose_arithmetic(
 
 
 def tensor_arithmetic(layout: NetworkLayout, executor: Executor) -> tuple[Arithmetic | None, str]:
-    """Return the ``Arithmetic`` by which tensor cores take a network, or None and why they
-    cannot.
-    """
+    """Return the ``Arithmetic`` of a network on tensor cores, or None with a reason."""
     if (reason := why_no_tensor(executor)) is not None:
         return None, reason
     if fitting_rows(layout, executor):
@@ -134,8 +134,10 @@ def tensor_arithmetic(layout: NetworkLayout, executor: Executor) -> tuple[Arithm
 
 
 def by_parts(network: Network, central: bool = False) -> bool:
-    """Return whether a network's parts are launches of their own: of convolutions, hidden state,
-    normalisation, many layers, a ``central`` critic, or action values.
+    """Return whether a network is computed by a launch per layer.
+
+    This is so for convolutions, hidden state, layer normalization, many layers, a ``central``
+    critic, and action values.
     """
     parts = network.conv, network.core, network.layer_norm or None
     many = len(network.hidden) > MOST_LAYERS
@@ -143,7 +145,7 @@ def by_parts(network: Network, central: bool = False) -> bool:
 
 
 def why_no_parts(network: Network, obs_shape: tuple[int, ...], executor: Executor) -> str | None:
-    """Return why tensor cores do not compute a network by parts, or None if they do."""
+    """Return why tensor cores cannot compute a network layer by layer, or None if they can."""
     core, convolutions = network.core, network.convolutions(obs_shape)
     if (reason := why_no_tensor(executor)) is not None:
         return reason
@@ -158,10 +160,10 @@ def why_no_parts(network: Network, obs_shape: tuple[int, ...], executor: Executo
 
 
 def why_not(settings: LearnerSettings, group: Group, executor: Executor) -> str | None:
-    """Return why kernels cannot do what these settings ask for, or None if they can."""
+    """Return why kernels do not support the settings, or None if they do."""
     kind = type(settings)
     if not isinstance(settings, RolloutSettings) or kind not in REPORTED:
-        return f"{kind.__name__} has no kernels; {', '.join(k.__name__ for k in REPORTED)} have"
+        return f"{kind.__name__} has no kernels. {', '.join(k.__name__ for k in REPORTED)} have"
     if settings.policy is not None:
         return "its network is one of your own"
     network = settings.network_for(group)
@@ -170,7 +172,7 @@ def why_not(settings: LearnerSettings, group: Group, executor: Executor) -> str 
     if isinstance(network.core, LSTM):
         return f"{network.core} has no kernels"
     if network.activation not in ("tanh", "relu"):
-        return f"activation = {network.activation!r}; kernels have tanh and relu"
+        return f"activation = {network.activation!r}, but kernels have only tanh and relu"
     if settings.compile:
         return f"compile = {settings.compile!r} needs torch"
     size = make_distribution(group, settings.distribution).size

@@ -1,8 +1,8 @@
-"""Launches that turn the rows of a rollout into the gradient of one minibatch.
+"""Launches that compute the gradient of a minibatch from the rows of a rollout.
 
-They are those of ``kernels/learn/minibatches.cu`` and ``kernels/learn/exact/gradient.cu``.
+The kernels are ``kernels/learn/minibatches.cu`` and ``kernels/learn/exact/gradient.cu``.
 
-Letters: T steps, N environments, C agents of a group, D observation entries; R rows of all groups
+Letters: T steps, N environments, C agents of a group, D observation entries, R rows of all groups
 that share the policy.
 """
 
@@ -32,16 +32,15 @@ from cupydrive.executors.interop import make_call, zeros
 from cupydrive.executors.ranks import Shard
 from cupydrive.protocols import Executor
 
-# Threads that draw the rows of one chunk: as many as there are chains in a sum of moments. At least
-# FEW_DRAWERS where a chunk has fewer rows, and there are more chunks than CHUNKS_AT_ONCE for each
-# processor.
+# Number of threads that draw the rows of one chunk, and of partial sums of its moments. Chunks
+# with fewer rows use fewer threads, down to FEW_DRAWERS, if there are more than CHUNKS_AT_ONCE
+# chunks per processor.
 DRAWERS, FEW_DRAWERS = 128, 4
 CHUNKS_AT_ONCE = 16
-GRADIENT_BYTES = 2**28  # of the gradients of all parts: larger networks have fewer of them
-# What a row is learnt from, in the order of ``struct Learn``: (T, N, C, ...) of each group, or
-# None.
+GRADIENT_BYTES = 2**28  # limit for the gradients of all parts, so larger networks have fewer parts
+# Inputs of learning, in the order of ``struct Learn``: (T, N, C, ...) of each group, or None.
 COLUMNS = ("obs", "action", "mask", "active", "log_prob", "value", "advantage", "returns")
-# What kernels store of a row with ``Task.stores``: behind these, (T, N, C) of each group, or None.
+# Outputs per row with ``Task.stores``, behind the inputs: (T, N, C) of each group, or None.
 STORED = ("log_prob_now", "value_now")
 
 
@@ -63,17 +62,17 @@ LOSS_TENSORS = (
 
 @dataclass(frozen=True)
 class Task:
-    """What one policy learns, and where.
+    """Description of the learning of one policy.
 
     Args:
-        executor: Where it learns.
-        layout: Its network.
-        distribution: Distribution of its actions.
+        executor: Executor of the learner.
+        layout: Layout of the network.
+        distribution: Distribution of the actions.
         config: ``PPO`` or ``A2C``.
-        shard: The environments of this process.
+        shard: Environments of this process.
         steps: T.
-        agents: Number of agents of each group that it plays.
-        stores: Whether kernels store the log-probability and the value that each row has now.
+        agents: Number of agents of each group of the policy.
+        stores: Whether kernels store the current log-probability and value of each row.
     """
 
     executor: Executor
@@ -92,28 +91,26 @@ class Task:
 
     @property
     def minibatches(self) -> int:
-        """Minibatches of an epoch."""
+        """Number of minibatches of an epoch."""
         return getattr(self.config, "num_minibatches", 1)
 
     @property
     def rows_of_env(self) -> int:
-        """Rows of one environment."""
+        """Number of rows of one environment."""
         return self.steps * sum(self.agents)
 
     @property
     def rows(self) -> int:
-        """Rows of this process."""
+        """Number of rows of this process."""
         return self.shard.num_envs * self.rows_of_env
 
     @property
     def minibatch_rows(self) -> int:
-        """Rows of a minibatch."""
+        """Number of rows of a minibatch."""
         return self.rows // self.minibatches
 
     def unit(self, path: str, constants: Constants, team: int | None = None) -> Unit:
-        """Return the ``Unit`` of ``kernels/learn/PATH.cu`` with what ``loss.cuh`` needs besides
-        ``constants``.
-        """
+        """Return the ``Unit`` of ``kernels/learn/PATH.cu`` with the constants of ``loss.cuh``."""
         own = (
             ("AGENT_GROUPS", len(self.agents)),
             ("SEQUENCES", self.layout.sequences),
@@ -141,19 +138,20 @@ def minibatch_unit(task: Task) -> Unit:
 
 
 def drawers(rows: int, crowded: bool) -> int:
-    """Return the threads that draw a chunk of ``rows`` rows; ``crowded``: there are more chunks
-    than a GPU takes at once.
+    """Return the number of threads that draw a chunk.
+
+    Args:
+        rows: Rows of the chunk.
+        crowded: Whether there are more chunks than a GPU runs at once.
     """
     few = max(FEW_DRAWERS, 1 << (rows - 1).bit_length())
-    return few if crowded and few <= WARP else DRAWERS  # larger teams than a warp have a block each
+    return few if crowded and few <= WARP else DRAWERS  # a team larger than a warp is a block
 
 
 def exact_forward_unit(
     layout: NetworkLayout, distribution: Distribution, executor: Executor, rows: int
 ) -> tuple[int, Unit]:
-    """Return the rows of a tile and the ``Unit`` of ``kernels/learn/exact/forward.cu`` for passes
-    of ``rows`` rows.
-    """
+    """Return the rows of a tile and the ``Unit`` of ``kernels/learn/exact/forward.cu``."""
     tiles = forward_tiles(layout, executor, rows)
     constants, spaces = distribution_parts(distribution)
     return tiles.rows, layout.unit(
@@ -163,38 +161,37 @@ def exact_forward_unit(
 
 def exact_gradient_unit(task: Task) -> Unit:
     """Return the ``Unit`` of ``kernels/learn/exact/gradient.cu``."""
-    rows = -(-task.shard.all_envs // task.shard.all_blocks) * task.rows_of_env  # of a block at most
+    rows = -(-task.shard.all_envs // task.shard.all_blocks) * task.rows_of_env  # maximum of a block
     tiles = gradient_tiles(task.layout, task.executor, -(-rows // task.minibatches))
     return task.unit("exact/gradient", tiles.constants)
 
 
 class Minibatches:
-    """Which rows each minibatch of one policy has, the moments of their advantages, and what
-    kernels are told of the rows.
+    """Minibatches of one policy: their rows, moments of advantages, and kernel arguments.
 
     Args:
-        task: What is learnt.
-        columns: Tensors by group, for each name of ``COLUMNS``, and with ``task.stores`` of
-            ``STORED``.
+        task: ``Task``.
+        columns: Tensors by group for each name of ``COLUMNS``. With ``task.stores`` also for those
+            of ``STORED``.
         shared: Tensors by name: ``seed``, ``iteration``, ``skip``, ``copies``, the scheduled
             ``clip_coef``, ``ent_coef`` and ``vf_coef``, and ``center`` and ``scale`` of
-            observations or None. ``weights``: what kernels read of the network besides ``copies``,
-            by name.
-        pieces: How many sums are made at once.
-        behind: What the kernel's argument has behind ``struct Learn``, by name.
+            observations or None. ``weights`` are the network's tensors that kernels read in
+            addition to ``copies``, by name.
+        pieces: Number of sums that are computed at the same time.
+        behind: Members of the kernel's argument behind ``struct Learn``, by name.
 
     Attributes:
-        partials: (pieces, floats of a gradient): sums over pieces of the blocks here.
-        sums: What ``Steps`` adds up, sums of all processes: ``partials``, or the sum of them and of
-            theirs.
-        moments: (epochs, minibatches, 4): one over the rows in the game, mean and deviation of
-            their advantages, their count.
-        parts: By how many sums the pieces are added.
+        partials: (pieces, floats of a gradient), sums over parts of this process's blocks.
+        sums: Sums of all processes, which ``Steps`` reduces: ``partials``, or their sum over
+            pieces and processes.
+        moments: (epochs, minibatches, 4): the reciprocal of the number of active rows, mean and
+            standard deviation of their advantages, and their number.
+        parts: Number of partial sums in the reduction of the pieces.
     """
 
     parts: int
     nested = 1  # parts of each piece
-    chunk_floats = 0  # of each piece, in which a chunk's gradient is added up
+    chunk_floats = 0  # floats per piece for the sum of a chunk's gradient
 
     def __init__(
         self,
@@ -240,18 +237,18 @@ class Minibatches:
         self.call = make_call(ints, pointers | dict(behind or {}))
 
     def gradient_memory(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return ``partials`` and ``sums``."""
+        """Allocate ``partials`` and ``sums``."""
         partials = self.zeros(self.pieces, self.layout.gradient)
         return partials, partials if self.shard.ranks.alone else self.zeros(1, self.layout.gradient)
 
     def exchange(self) -> None:
-        """Fill ``sums``, once ``partials`` are."""
+        """Compute ``sums`` from the ``partials`` of all processes."""
         if self.sums is not self.partials:
             torch.sum(self.partials, 0, keepdim=True, out=self.sums)
             self.shard.ranks.add(self.sums)
 
     def arrange(self) -> None:
-        """Draw the minibatches of all epochs, and find the moments of their advantages."""
+        """Draw the minibatches of all epochs, and compute the moments of their advantages."""
         minibatches, rows = self.epochs * self.minibatches, self.epochs * self.rows
         chunks = minibatches * self.blocks
         self.drawing.launch("arrange", self.call, chunks, rows)
@@ -263,44 +260,42 @@ class Minibatches:
             self.drawing.launch("deviation", self.call, minibatches, chunks)
 
     def learn(self, steps: Steps) -> None:
-        """Compute the gradients of all minibatches that ``arrange`` has drawn; ``Steps`` takes a
-        step along each at once.
-        """
+        """Compute the gradient of each minibatch from ``arrange``, and take a step after each."""
         for epoch in range(self.epochs):
             for minibatch in range(self.minibatches):
                 self.compute(epoch, minibatch)
                 steps.descend(epoch, minibatch)
 
     def compute(self, epoch: int, minibatch: int) -> None:
-        """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""
+        """Compute ``partials`` of one minibatch from ``arrange``."""
         raise NotImplementedError
 
     def join_blocks(self, *names: str) -> None:
-        """Fill in what other processes have found of their blocks."""
+        """Gather the blocks of the other processes."""
         for name in names:
             self.shard.ranks.join(self.memory[name], self.shard.all_shares(), dim=2)
 
 
 class Gradients(Minibatches):
-    """The gradients of one policy's loss, minibatch after minibatch, exactly: bits that depend on
-    sizes alone.
+    """Exact gradients of one policy's loss. The bits depend only on sizes.
 
     Args:
-        task: What is learnt.
-        columns: As of ``Minibatches``.
-        shared: As of ``Minibatches``.
+        task: ``Task``.
+        columns: Argument of ``Minibatches``.
+        shared: Argument of ``Minibatches``.
 
     Attributes:
-        parts: As of ``Minibatches``: a number that depends on N of all and the network alone.
-        shares: The range of ``sums`` that each rank makes.
-        own: That of this one.
+        parts: Number of partial sums. It depends only on the total N and the network.
+        shares: Range of ``sums`` that each rank computes.
+        own: Range of this rank.
     """
 
     def __init__(self, task: Task, columns: Columns, shared: Shared) -> None:
         shard, blocks = task.shard, task.shard.all_blocks
         self.parts = max(1, min(blocks, PARTS, GRADIENT_BYTES // (4 * task.layout.gradient)))
-        # On a GPU all blocks work at once; a CPU's cores add neighbouring blocks while they are in
-        # the cache, if a process has all blocks of a part, and a core alone adds parts, too.
+        # A GPU computes all blocks at once. The cores of a CPU sum adjacent blocks while they are
+        # in
+        # the cache, if a process has all blocks of a part. A single core also sums the parts.
         size, executor = shard.ranks.size, task.executor
         whole = shard.ranks.alone or (blocks % self.parts == 0 and self.parts % size == 0)
         self.all_pieces = self.parts if executor.name == "cpu" and whole else blocks
@@ -318,22 +313,20 @@ class Gradients(Minibatches):
         self.build(task, shared)
 
     def build(self, task: Task, shared: Shared) -> None:
-        """Build what ``compute`` launches."""
+        """Build the program of ``compute``."""
         self.program = task.executor.build(exact_gradient_unit(task))
 
     def gradient_memory(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return ``partials`` and ``sums``, of which they are a part."""
+        """Allocate ``partials`` as a part of ``sums``."""
         sums = self.zeros(self.all_pieces, self.layout.gradient)
         return sums[self.own.start : self.own.stop], sums
 
     def exchange(self) -> None:
-        """Fill in the pieces of other processes: they are added in one order, whoever has made
-        them.
-        """
+        """Gather the pieces of the other processes. Their order of summation is fixed."""
         self.shard.ranks.join(self.sums, self.shares)
 
     def compute(self, epoch: int, minibatch: int) -> None:
-        """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""
+        """Compute ``partials`` of one minibatch from ``arrange``."""
         self.call["epoch"], self.call["minibatch"] = epoch, minibatch
         work = self.rows // self.minibatches * self.layout.copied
         self.program.launch("gradient", self.call, self.pieces, work)

@@ -1,10 +1,9 @@
-"""How the learner's kernels hold a network: sizes that are compiled in, and how many rows a team
-computes at once.
+"""Layout of a network in the learner's kernels: compile-time sizes and tiles.
 
-``kernels/learn/layers.cuh`` says what each array is; here are its sizes. No bit depends on the rows
-at once. A CPU's thread has few, whose numbers stay in its cache. A GPU's block has more, so that
-each weight that it reads serves many, and keeps weights and a chunk's gradient in shared memory
-where they fit.
+``kernels/learn/layers.cuh`` documents the arrays. This module has their sizes. The bits do not
+depend on the rows of a tile. A CPU thread uses few rows, which stay in its cache. A GPU block uses
+more, so that each weight is reused for many rows. It stores weights and a chunk's gradient in
+shared memory if they fit.
 """
 
 from __future__ import annotations
@@ -30,27 +29,26 @@ from cupydrive.playing.policy import (
 from cupydrive.protocols import Executor
 from cupydrive.spec import Group
 
-Constants = Sequence[tuple[str, int]]  # names and values that are compiled in
+Constants = Sequence[tuple[str, int]]  # names and values of compile-time constants
 
 ONE_MEMBER_ROWS = 32
 TEAM_ROWS = 128
-FEWEST_ROWS = 4  # of a forward pass: fewer would leave a GPU's warps half empty
-ROOM = 64  # bytes of a block that alignment takes
-NEAR_ROWS = 32  # at least, for which weights and gradient give up their place
-PAD = 16  # rows of matrices begin at multiples of it
-# Threads of one block on a GPU, by the file that they run.
+FEWEST_ROWS = 4  # of a forward pass, since fewer leave half of a GPU's warps empty
+ROOM = 64  # bytes of a block for alignment
+NEAR_ROWS = 32  # weights and gradient leave shared memory if fewer rows fit beside them
+PAD = 16  # alignment of rows of matrices
+# Threads of one block on a GPU, by kernel file.
 TEAMS = {"exact/forward": 256, "exact/gradient": 256, "update": 128}
-# of neighbouring blocks, whose gradients are added first; no more than MOST_PARTS in update.cu
+# adjacent blocks whose gradients are added first, at most MOST_PARTS in update.cu
 PARTS = 32
 ADDERS_AT_ONCE = (
-    # teams of one processor that add gradients up: where more would wait, each has several strips
-    # of them
+    # teams per processor that reduce gradients. With more, each team reduces several strips.
     16
 )
 
 
 def padded(n: int) -> int:
-    """Return ``n`` rounded up to whole vectors."""
+    """Round ``n`` up to a multiple of ``PAD``."""
     return -(-n // PAD) * PAD
 
 
@@ -59,11 +57,11 @@ class NetworkLayout:
     """Sizes of a perceptron policy in kernels.
 
     Args:
-        towers: Widths from the observation to the output, of actor and critic, or of the one that
-            is both.
+        towers: Widths of actor and critic from the observation to the output, or of the shared
+            network.
         size: Number of the distribution's parameters.
-        relu: ReLU instead of tanh between layers.
-        observed: Generated text of ``kernels/learn/observed.cuh``, as ``observed_rows`` returns it.
+        relu: Use ReLU instead of tanh between layers.
+        observed: Generated source for ``kernels/learn/observed.cuh``, from ``observed_rows``.
     """
 
     towers: tuple[tuple[int, ...], ...]
@@ -80,7 +78,7 @@ class NetworkLayout:
     def of(
         cls, config: RolloutSettings, obs_dim: int, size: int, observed: str = ""
     ) -> NetworkLayout:
-        """Return the layout of the default network that ``config`` describes."""
+        """Return the layout of the described network of ``config``."""
         network = config.architecture
         inner = (obs_dim, *network.hidden)
         towers = tuple((*inner, outputs) for outputs in network.outputs(size))
@@ -88,7 +86,7 @@ class NetworkLayout:
 
     @cached_property
     def layers(self) -> list[tuple[int, int]]:
-        """(inputs, outputs) of each linear layer, tower after tower."""
+        """(inputs, outputs) of each linear layer, by tower."""
         return [pair for tower in self.towers for pair in pairwise(tower)]
 
     @cached_property
@@ -98,9 +96,7 @@ class NetworkLayout:
 
     @cached_property
     def spare_bytes(self) -> int:
-        """Bytes of one row of the derivatives by outputs of hidden layers, where they have a place
-        of their own.
-        """
+        """Bytes per row for gradients of hidden layers' outputs that need their own memory."""
         hidden = [[padded(width) for width in tower[1:-1]] for tower in self.towers]
         fit = all(len(widths) < 2 or widths[-2] <= widths[-1] for widths in hidden)
         return (
@@ -109,32 +105,33 @@ class NetworkLayout:
 
     @cached_property
     def forward_copied(self) -> int:
-        """Floats of the copies of the weights that forward passes read."""
+        """Floats of the packed weights of forward passes."""
         return sum((into + 1) * padded(out) for into, out in self.layers)
 
     @cached_property
     def copied(self) -> int:
-        """Floats of the copies of the weights that kernels read."""
-        first = {0, len(self.towers[0]) - 1}  # layers that see the observation
+        """Floats of all packed weights."""
+        first = {0, len(self.towers[0]) - 1}  # layers that read the observation
         own = [0 if k in first else out * padded(into) for k, (into, out) in enumerate(self.layers)]
         return self.forward_copied + sum(own)
 
     @cached_property
     def gradient(self) -> int:
-        """Floats of one gradient with what is reported."""
+        """Floats of one gradient, including reported metrics."""
         return sum(out * padded(into) + padded(out) for into, out in self.layers) + PAD
 
     @cached_property
     def scratch(self) -> int:
-        """Floats in which one member alone adds gradients up, at most: ``SCRATCH_FLOATS`` of
-        ``kernels/learn/exact/pieces.cuh``.
+        """Maximum number of floats in which a single thread sums gradients.
+
+        It is ``SCRATCH_FLOATS`` of ``kernels/learn/exact/pieces.cuh``.
         """
         largest = [max(into * padded(out), out * padded(into)) for into, out in self.layers]
         return 3 * (sum(largest) + sum(padded(out) for _, out in self.layers) + PAD)
 
     @cached_property
     def rows(self) -> int:
-        """Rows of weights and biases in a gradient."""
+        """Number of rows of weights and biases in a gradient."""
         return sum(out + 1 for _, out in self.layers)
 
     def unit(
@@ -148,11 +145,11 @@ class NetworkLayout:
         """Return the ``Unit`` of ``kernels/learn/PATH.cu`` for this network.
 
         Args:
-            path: The file's name without its ending.
-            executor: Where it is to run.
-            constants: Pairs (name, int) besides the network's own.
-            spaces: Generated text besides the network's own.
-            team: Threads of one block on a GPU; None: those of ``TEAMS``.
+            path: Name of the file without its extension.
+            executor: Executor of the kernels.
+            constants: Additional pairs (name, int).
+            spaces: Additional generated source.
+            team: Threads of one block on a GPU. Defaults to those of ``TEAMS``.
         """
         own = (
             ("OBS", self.towers[0][0]),
@@ -169,7 +166,7 @@ class NetworkLayout:
 
 
 def observed_rows(group: Group, one_hot: bool) -> str:
-    """Return the generated text of how observations of a group lie in memory and are read."""
+    """Return the generated source for the memory format of a group's observations."""
     if group.obs_dtype == "float32":
         return ""
     if group.bits:
@@ -180,7 +177,7 @@ def observed_rows(group: Group, one_hot: bool) -> str:
 
 
 def tensors_of(policy: ActorCritic | RecurrentActorCritic) -> list[nn.Parameter]:
-    """Return the weights and biases of a described network, layer by layer, tower after tower."""
+    """Return the weights and biases of a described network, by tower and layer."""
     return [p for tower in tower_modules(policy) for p in tower_tensors(tower)]
 
 
@@ -190,7 +187,7 @@ def tower_modules(policy: ActorCritic | RecurrentActorCritic) -> list[nn.Sequent
 
 
 def tower_tensors(tower: nn.Sequential | Tower) -> list[nn.Parameter]:
-    """Return the weights and biases of a tower, layer by layer."""
+    """Return the weights and biases of a tower, by layer."""
     found = []
     for part in (*tower.encoder, tower.core, tower.head) if isinstance(tower, Tower) else tower:
         weights = [p for name, p in part.named_parameters() if name.startswith("weight")]
@@ -200,7 +197,7 @@ def tower_tensors(tower: nn.Sequential | Tower) -> list[nn.Parameter]:
 
 
 def distribution_parts(distribution: Distribution) -> tuple[Constants, str]:
-    """Return the constants and the generated text of a distribution."""
+    """Return the constants and the generated source of a distribution."""
     categorical = int(not isinstance(distribution, Gaussian))
     gaussian = int(not isinstance(distribution, Categorical))
     kinds = f"#define CATEGORICAL {categorical}\n#define GAUSSIAN {gaussian}\n"
@@ -210,12 +207,12 @@ def distribution_parts(distribution: Distribution) -> tuple[Constants, str]:
 
 @dataclass(frozen=True)
 class Tiles:
-    """What is compiled into a forward pass or a gradient.
+    """Compile-time constants of a forward pass or a gradient.
 
     Args:
-        rows: A power of two; 0 if not even one row fits.
-        copies_near: Whether the weights are kept in shared memory.
-        chunk_near: Whether the sums of a chunk's gradients are.
+        rows: Rows of a tile, a power of two. 0 if not even one row fits.
+        copies_near: Whether the weights are in shared memory.
+        chunk_near: Whether the accumulators of a chunk's gradient are in shared memory.
     """
 
     rows: int
@@ -224,7 +221,7 @@ class Tiles:
 
     @property
     def constants(self) -> tuple[tuple[str, int], ...]:
-        """Pairs (name, int) of the constants of ``kernels/learn``."""
+        """Constants of ``kernels/learn`` as pairs (name, int)."""
         return (
             ("TILE", self.rows),
             ("NEAR_COPIES", self.copies_near),
@@ -248,7 +245,7 @@ def forward_tiles(layout: NetworkLayout, executor: Executor, rows: int) -> Tiles
 
 def gradient_tiles(layout: NetworkLayout, executor: Executor, rows: int) -> Tiles:
     """Return the ``Tiles`` of gradients of chunks of ``rows`` rows."""
-    about = 4 * (1 + PAD)  # of a row: where it is, what is reported of it
+    about = 4 * (1 + PAD)  # per row: its index, and reported metrics
     if executor.max_team == 1:
         return widest(layout.tile_bytes + about, executor.team_bytes, ONE_MEMBER_ROWS)
     each = min(TEAM_ROWS, rows)
@@ -263,8 +260,9 @@ def gradient_tiles(layout: NetworkLayout, executor: Executor, rows: int) -> Tile
 
 
 def widest(row_bytes: int, team_bytes: int, wanted: int) -> Tiles:
-    """Return the ``Tiles`` of the least power of two that is ``wanted`` or more, or of the largest
-    that fits.
+    """Return the ``Tiles`` of at least ``wanted`` rows, rounded up to a power of two, that fit.
+
+    If they do not fit, the largest power of two that fits is used.
     """
     rows = 1 << (wanted - 1).bit_length()
     while rows > 0 and rows * row_bytes > team_bytes:

@@ -1,10 +1,9 @@
-"""PPO and A2C in kernels: the learner that acts, estimates advantages and learns without torch's
-operations.
+"""PPO and A2C in kernels: acting, advantages and learning without torch's operations.
 
-The losses are those of ``ppo.py`` and ``a2c.py``, the weights those of an ordinary module, and a
-checkpoint of either learner can be read by the other. In exact arithmetic every sum has a fixed
-order (``kernels/learn/exact/gradient.cu``), so that a run has the same bits with any number of
-threads, on a CPU and on a GPU.
+The losses are those of ``ppo.py`` and ``a2c.py``. The weights are those of an ordinary module, and
+checkpoints of both learners are compatible. In exact arithmetic every sum has a fixed order
+(``kernels/learn/exact/gradient.cu``), so that a run has the same bits with any number of threads,
+on a CPU and on a GPU.
 
 Letters: T steps, N environments, C agents of a group, D observation entries.
 """
@@ -54,15 +53,15 @@ from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Program
 from cupydrive.spec import Group
 
-MOST_ROWS = 2**30  # of an iteration: kernels count them in 32 bits, and permute so many
+MOST_ROWS = 2**30  # of an iteration, since kernels use 32-bit indices
 
 
 class KernelLearner(OnPolicyLearner):
     """One policy of PPO or A2C.
 
     Args:
-        config: ``PPO`` or ``A2C``, of which ``why_not`` (choice.py) has nothing to say.
-        reported: Names of what is logged; ``metric_sums`` has them in this order.
+        config: ``PPO`` or ``A2C`` that ``why_not`` of choice.py accepts.
+        reported: Names of the logged metrics, in the order of ``metric_sums``.
         arithmetic: ``Arithmetic``.
     """
 
@@ -73,9 +72,7 @@ class KernelLearner(OnPolicyLearner):
         self.reported, self.arithmetic = reported, arithmetic
 
     def make(self, group: Group, rollout: Rollout) -> None:
-        """Make the network and what goes with it, while the programs that they and learning need
-        are built side by side.
-        """
+        """Create the network and its state, while the required programs compile in parallel."""
         config, executor = self.config, rollout.batch.executor
         distribution = make_distribution(group, config.distribution)
         network = config.network_for(group)
@@ -98,11 +95,11 @@ class KernelLearner(OnPolicyLearner):
         super().make(group, rollout)
 
     def network(self, group: Group, rollout: Rollout) -> nn.Module:
-        """Return the network, whose weights ``make_optimizer`` fills."""
+        """Return the network. ``make_optimizer`` fills its weights."""
         return make_network(self.config, group, self.distribution.size, rollout, initial=False)
 
     def make_optimizer(self, group: Group, rollout: Rollout) -> None:
-        """Make the initial weights, the programs, the copies of the weights, and Adam's state."""
+        """Create the initial weights, the programs, the packed weights, and Adam's state."""
         batch, executor = rollout.batch, rollout.batch.executor
         device, weights = rollout.device, tensors_of(self.policy)
         fill_initial(self.policy, int(executor.get(batch.seed)[0]), first_agent(batch, group))
@@ -121,30 +118,28 @@ class KernelLearner(OnPolicyLearner):
 
     @cached_property
     def program(self) -> Program:
-        """What launches forward passes."""
+        """Program of forward passes."""
         return self.task.executor.build(self.forward_unit)
 
     def optimizer_tensors(self) -> dict[str, torch.Tensor]:
-        """Return Adam's state by name: the tensors themselves."""
+        """Return the tensors of Adam's state by name, not copies."""
         place = {id(p): k for k, p in enumerate(tensors_of(self.policy))}
         return self.steps.tensors([place[id(p)] for p in self.policy.parameters()])
 
     def check(self, groups: Sequence[Group], num_envs: int) -> None:
-        """Raise ``ParameterError`` as others do, and if the rows of a process are more than kernels
-        can number.
-        """
+        """Raise ``ParameterError`` for wrong settings, or too many rows for 32-bit indices."""
         super().check(groups, num_envs)
         own = Shard(num_envs, current_ranks()).num_envs
         rows = own * self.config.num_steps * sum(g.count for g in groups)
         if rows > MOST_ROWS:
             raise ParameterError(
                 f"num_envs = {own:,} and num_steps = {self.config.num_steps} give {rows:,} rows "
-                f"to learn from; kernels learn from at most {MOST_ROWS:,}. Take fewer of either, "
-                f"or backend='torch'"
+                f"to learn from, but kernels learn from at most {MOST_ROWS:,}. Take fewer of "
+                f"either, or backend='torch'"
             )
 
     def prepare(self, rollout: Rollout) -> None:
-        """Take the memory of rows and gradients."""
+        """Allocate rows and gradients."""
         super().prepare(rollout)
         groups, stored = self.groups, self.stored
         columns = {
@@ -172,7 +167,7 @@ class KernelLearner(OnPolicyLearner):
         self.prepare_passes(rollout)
 
     def sequence_tensors(self) -> dict[str, Any]:
-        """Return what gradients of whole sequences need besides, by name."""
+        """Return additional tensors for gradients of whole sequences, by name."""
         return {}
 
     def prepare_passes(self, rollout: Rollout) -> None:
@@ -183,8 +178,9 @@ class KernelLearner(OnPolicyLearner):
         }
 
     def rows_at_once(self, rollout: Rollout) -> int:
-        """Return the rows of a tile, or those whose outputs are kept: no more are computed
-        at once.
+        """Return the maximum number of rows that are computed at the same time.
+
+        These are the rows of a tile, or those whose outputs are stored.
         """
         part = self.rows(rollout) // getattr(self.config, "num_minibatches", 1)
         return max(self.tile, self.arithmetic.rows_at_once(self.layout, part))
@@ -192,10 +188,15 @@ class KernelLearner(OnPolicyLearner):
     # ---- forward passes ----
 
     def forward_call(self, rollout: Rollout, g: Group, t: int, final: bool = False) -> np.ndarray:
-        """Return ``struct Forward`` for row t of the observations; ``final``: for those in which
-        episodes were truncated.
+        """Return ``struct Forward`` for row t of the observations.
 
-        Of a row that is acted upon actions are drawn, too.
+        Actions are sampled in the same launch, except for the last row.
+
+        Args:
+            rollout: ``Rollout``.
+            g: The ``Group``.
+            t: Row.
+            final: Use the final observations of truncated episodes instead.
         """
         stored, n = self.stored[g.name], rollout.batch.num_envs
         rows = n * g.count * (len(stored["final_value"]) if final else 1)
@@ -218,10 +219,11 @@ class KernelLearner(OnPolicyLearner):
         return make_call(ints, pointers, structs={"sample": self.sample_of(rollout, g, t)})
 
     def sample_of(self, rollout: Rollout, g: Group, t: int) -> np.ndarray:
-        """Return ``struct Sample`` of the actions of row t, their log-probabilities and, of a Box,
-        what they were drawn as.
+        """Return ``struct Sample`` for actions and log-probabilities of row t.
+
+        For a Box it also includes the raw actions.
         """
-        if t == rollout.steps:  # nobody acts
+        if t == rollout.steps:  # no actions after the last step
             return self.distribution.call()
         stored, raw = self.stored[g.name], self.stored[g.name]["raw"]
         return self.samplers[g.name].describe(
@@ -237,7 +239,7 @@ class KernelLearner(OnPolicyLearner):
         self.program.launch("forward_rows", call, int(call["shares"]), work)
 
     def begin_rollout(self) -> None:
-        """Prepare forward passes by the weights and statistics as they are."""
+        """Prepare forward passes with the current weights and statistics."""
         self.steps.lay_out()
         about = (self.obs_rms, self.center, self.scale)
         of_critic = (self.critic_rms, self.critic_center, self.critic_scale)
@@ -246,18 +248,14 @@ class KernelLearner(OnPolicyLearner):
                 self.statistics.scale(rms, center, scale)
 
     def act(self, rollout: Rollout, t: int) -> None:
-        """Collect: actions, their log-probabilities and the values of row t, by the policy as it
-        is.
-        """
+        """Write actions, log-probabilities and values of row t by the current policy."""
         if t == 0:
             self.begin_rollout()
         for g in self.groups:
             self.look(self.passes[g.name][t])
 
     def last_values(self, rollout: Rollout, g: Group) -> None:
-        """Fill the values after the last step, and those of the observations in which episodes were
-        truncated.
-        """
+        """Compute the values after the last step and of truncated episodes' final observations."""
         if rollout.play is None:
             self.look(self.passes[g.name][-1])
         if len(self.stored[g.name]["final_value"]):
@@ -266,26 +264,27 @@ class KernelLearner(OnPolicyLearner):
     # ---- learning ----
 
     def update(self, rollout: Rollout) -> None:
-        """Learn from the rollout: advantages, then all minibatches of all epochs."""
+        """Compute advantages, then learn from all minibatches of all epochs."""
         with torch.no_grad(), rollout.stream():
             for g in self.groups:
                 self.estimate(rollout, g)
             self.normalize_returns(rollout)
             self.gradients.arrange()
             self.gradients.learn(self.steps)
-            self.finish(rollout)  # its kernels, too, run in torch's stream
+            self.finish(rollout)  # its kernels also run in torch's stream
 
     @property
     def tolerance(self) -> float:
-        """Relative difference of log-probabilities and values allowed between acting and learning
-        with equal weights; 0: equal bits.
+        """Allowed relative difference between acting and learning with equal weights.
+
+        It applies to log-probabilities and values. 0 requires equal bits.
         """
         return self.arithmetic.tolerance
 
     def replayed(self, rollout: Rollout) -> dict[str, torch.Tensor]:
-        """Return what ``OnPolicyLearner.replayed`` does, NaN where a row is not learnt from.
+        """Recompute log-probabilities and values as learning does. NaN for rows without weight.
 
-        The kernels are those of ``update``, compiled to store both numbers.
+        The kernels are those of ``update``, compiled to store both values.
         """
         like = self.columns["log_prob"]
         now = {name: [torch.full_like(rows, math.nan) for rows in like] for name in STORED}
@@ -299,40 +298,37 @@ class KernelLearner(OnPolicyLearner):
         return {g.name: torch.stack(pair) for g, pair in zip(self.groups, pairs, strict=True)}
 
     def count(self) -> None:
-        """Do nothing: the last minibatch's step has counted the iteration, and has said that the
-        next one skips nothing.
-        """
+        """Do nothing. The last minibatch's step has counted the iteration and reset ``skip``."""
 
 
-# Gains of hidden layers, of each gate, of the distribution's parameters, of the value.
+# Gains of hidden layers, of gates, of the distribution's parameters, and of the value.
 HIDDEN, GATES, ACTIONS, VALUE = math.sqrt(2), 1.0, 0.01, 1.0
 
 
 def initial_unit() -> Unit:
-    """Return the ``Unit`` of ``kernels/learn/initial.cu``, which the CPU runs wherever a policy
-    learns.
-    """
+    """Return the ``Unit`` of ``kernels/learn/initial.cu``, which always runs on the CPU."""
     return assemble_file("learn/initial")
 
 
 def fill_initial(policy: ActorCritic | RecurrentActorCritic, seed: int, agent: int) -> None:
-    """Give a described network the initial weights of one seed: orthogonal, with biases of 0, as
-    ``playing/policy.py`` makes them.
+    """Write the initial weights of one seed into a described network.
+
+    Weights are orthogonal and biases 0, as in ``playing/policy.py``.
 
     Args:
-        policy: The module; its weights are written in place.
-        seed: int in [0, 2**63).
-        agent: Number of the first agent that it plays: policies of one run differ.
+        policy: The module, changed in place.
+        seed: Random seed in [0, 2**63).
+        agent: Index of the policy's first agent. It makes the policies of one run different.
     """
     program = HostExecutor().build(initial_unit())
-    number = 0  # of a layer among those of all towers
+    number = 0  # index of a layer among those of all towers
     with torch.no_grad():
         for tower in tower_modules(policy):
             layers, gates = tower_tensors(tower), gate_layers(tower)
             last = len(layers) // 2 - 1
             for k, (weight, bias) in enumerate(zip(layers[::2], layers[1::2], strict=True)):
                 bias.zero_()
-                if weight.ndim == 1:  # of a normalisation
+                if weight.ndim == 1:  # gain of a layer normalization
                     weight.fill_(1.0)
                     parts = []
                 elif k in gates:
@@ -352,7 +348,7 @@ def fill_initial(policy: ActorCritic | RecurrentActorCritic, seed: int, agent: i
 
 
 def gate_layers(tower: nn.Module) -> range:
-    """Return the numbers of a core's layers among those of a tower."""
+    """Return the indices of a core's layers among those of a tower."""
     if not isinstance(tower, Tower):
         return range(0)
     hidden, core = (len(list(part.parameters())) // 2 for part in (tower.encoder, tower.core))
@@ -362,14 +358,14 @@ def gate_layers(tower: nn.Module) -> range:
 def orthogonal(
     program: Program, shape: Sequence[int], gain: float, seed: int, whose: tuple[int, int, int]
 ) -> torch.Tensor:
-    """Return (OUT, IN) float32 on the CPU: orthonormal rows or columns times ``gain``.
+    """Return (OUT, IN) float32 on the CPU, with orthonormal rows or columns times ``gain``.
 
     Args:
-        program: Of ``learn/initial``.
+        program: Program of ``learn/initial``.
         shape: (OUT, IN).
         gain: Factor.
-        seed: int.
-        whose: (agent, layer, part of the layer): of which random numbers.
+        seed: Random seed.
+        whose: (agent, layer, part of the layer), key of the random numbers.
     """
     vectors, length = sorted(shape)
     made, memory = zeros("cpu", *shape), zeros("cpu", vectors, padded(length))

@@ -1,8 +1,7 @@
-"""The fused rollout: T steps of environments and of the policies that learn by kernels, in one
-launch (``kernels/play``).
+"""Fused rollout: T steps of environments and of their policies in one launch of ``kernels/play``.
 
-Its rows have the bits of the plain path: a forward pass, a draw of actions and a step, launched one
-after the other.
+All policies must learn by kernels. The rows have the same bits as those of separate launches of
+forward pass, sampling and step.
 
 Letters: T steps, N environments, C agents of a group.
 """
@@ -41,29 +40,29 @@ from cupydrive.protocols import Player
 from cupydrive.simulation.batch import Batch
 from cupydrive.spec import Group
 
-# of a run's choices, beside the names of policies, which have no spaces
+# key in a run's backends, next to names of policies, which have no spaces
 ALL_ROLLOUTS = "all rollouts"
-MOST_ENVS = 16  # of one crew: more rows would leave a thread too few registers
+MOST_ENVS = 16  # of one crew, since more rows need too many registers
 MOST_CREWS = 16  # of one block
-BUSY_WARPS = 8  # of one block whose crews have several: more would be in each other's way
-BUSY = 4  # warps of a processor, one on each of its schedulers
-# of one environment's observations: more would not stay in the registers of one thread
+BUSY_WARPS = 8  # of one block if crews have several warps, since more compete for resources
+BUSY = 4  # warps of a processor, one per scheduler
+# of one environment's observations, since more do not fit into the registers of one thread
 OBS_REGISTER_BYTES = 256
-TEAM_MEMORY = 32 * 1024  # of a block's memory, for what the teams of a warp keep there
-RESERVED_BYTES = 2048  # of it, for padding and what else is shared
+TEAM_MEMORY = 32 * 1024  # shared memory for the thread teams of a warp
+RESERVED_BYTES = 2048  # shared memory for padding and other data
 PLAYED = ("raw", "log_prob", "value", "memory", "start")  # members of ``struct PlayedRows``
 
 
 @dataclass(frozen=True)
 class Policy:
-    """One policy as kernels know it.
+    """Properties of one policy that kernels need.
 
     Args:
-        network: The description.
+        network: Description of the network.
         layout: ``NetworkLayout``.
         distribution: ``Distribution``.
-        groups: The groups that it plays, of equal spaces.
-        tensor: Whether it computes by matrix units.
+        groups: Groups of the policy, with equal spaces.
+        tensor: Whether it uses tensor cores.
     """
 
     network: Network
@@ -74,7 +73,7 @@ class Policy:
 
     @classmethod
     def of(cls, learner: KernelLearner, groups: Sequence[Group]) -> Policy:
-        """Return that of a ``KernelLearner``, which need not have begun to play."""
+        """Return the ``Policy`` of a ``KernelLearner``, also before its ``begin``."""
         distribution = make_distribution(groups[0], learner.config.distribution)
         network, seen = learner.config.network_for(groups[0]), groups[0]
         if network.core is None:
@@ -93,18 +92,19 @@ class Policy:
 
     @property
     def results(self) -> int:
-        """Outputs of the tower that has more."""
+        """Largest number of outputs of a tower."""
         return max(tower[-1][1] for tower in self.towers)
 
     @property
     def rows(self) -> int:
-        """Rows of one environment."""
+        """Number of rows of one environment."""
         return sum(g.count for g in self.groups)
 
 
 def policies_of(batch: Batch, player_of: Mapping[str, Player]) -> list[Policy] | None:
-    """Return a ``Policy`` for each player, in the order of their first groups; None if one is no
-    ``KernelLearner``, or has a central critic.
+    """Return a ``Policy`` for each player in the order of their first groups.
+
+    The result is None if a player is not a ``KernelLearner``, or has a central critic.
     """
     groups_of: dict[Player, list[Group]] = {}
     for g in batch.groups:
@@ -118,7 +118,7 @@ def policies_of(batch: Batch, player_of: Mapping[str, Player]) -> list[Policy] |
 
 
 class Play:
-    """What collects a rollout whose groups are all played by learners of kernels.
+    """Collector of a rollout in which all groups are played by kernel learners.
 
     Args:
         rollout: ``Rollout``.
@@ -139,8 +139,9 @@ class Play:
         )
 
     def collect(self) -> None:
-        """Queue all steps, and the values after the last one; a launch for each step if the rollout
-        has ``on_step``.
+        """Queue all steps and the values after the last one.
+
+        If the rollout has ``on_step``, each step is a launch.
         """
         for learner in self.learners:
             learner.begin_rollout()
@@ -154,12 +155,12 @@ class Play:
 
 
 def play_unit(batch: Batch, policies: Sequence[Policy], layout: PlayLayout) -> Unit:
-    """Return the ``Unit`` of ``env_play`` for an environment and those who play in it."""
+    """Return the ``Unit`` of ``env_play`` for an environment and its policies."""
     return assemble_play(batch.spec, batch.params, layout, policies_text(policies))
 
 
 def begin_play(batch: Batch, player_of: Mapping[str, Player]) -> None:
-    """Begin to build what ``make_play`` will need."""
+    """Start to compile the program of ``make_play``."""
     if (layout := choose_layout(batch, player_of)[0]) is not None:
         build_ahead(
             [(batch.executor, play_unit(batch, policies_of(batch, player_of) or [], layout))]
@@ -167,8 +168,10 @@ def begin_play(batch: Batch, player_of: Mapping[str, Player]) -> None:
 
 
 def decide_play(rollout: Rollout) -> str:
-    """Decide whether a rollout is one launch and whether its players queue side by side; return one
-    line about the first.
+    """Decide whether a rollout is one launch, and whether its players run concurrently.
+
+    Returns:
+        One line about the first decision.
     """
     rollout.play, words = make_play(rollout)
     alike = all(isinstance(player, KernelLearner) for player in rollout.players)
@@ -177,8 +180,11 @@ def decide_play(rollout: Rollout) -> str:
 
 
 def make_play(rollout: Rollout) -> tuple[Play | None, str]:
-    """Return the ``Play`` of a rollout, or None where one launch does not pay or not fit; and one
-    line that says so and why.
+    """Create the ``Play`` of a rollout.
+
+    Returns:
+        The ``Play``, or None if one launch is slower or does not fit, and one line that explains
+        the decision.
     """
     batch = rollout.batch
     layout, reason = choose_layout(batch, rollout.player_of)
@@ -187,18 +193,18 @@ def make_play(rollout: Rollout) -> tuple[Play | None, str]:
             play = Play(rollout, layout)
             if (reason := why_not_this(play.program, batch)) is None:
                 return play, "rollouts are one launch each"
-        # names of the environment may be those of kernels/play, too
+        # names of the environment may conflict with those of kernels/play
         except (CompileError, DeviceError) as error:
             reason = f"environment and policies do not compile as one: {str(error).splitlines()[0]}"
     return None, f"rollouts are launched step by step: {reason}"
 
 
 def why_not_this(program: Any, batch: Batch) -> str | None:
-    """Return why a compiled program cannot play, or None if it can."""
+    """Return why a compiled program cannot be used, or None if it can."""
     executor: Any = batch.executor
     if program.shared_bytes > executor.shared_bytes:
         return (
-            f"one launch needs {program.shared_bytes:,} bytes of shared memory; there are "
+            f"one launch needs {program.shared_bytes:,} bytes of shared memory, but there are "
             f"{executor.shared_bytes:,}"
         )
     if program.cache_bytes != batch.program.cache_bytes:
@@ -212,7 +218,7 @@ def why_not_this(program: Any, batch: Batch) -> str | None:
 def choose_layout(
     batch: Batch, player_of: Mapping[str, Player]
 ) -> tuple[PlayLayout | None, str | None]:
-    """Return the ``PlayLayout`` with which these play; or None, and why."""
+    """Return the ``PlayLayout`` for these players, or None with a reason."""
     pooled = [name for name, player in player_of.items() if isinstance(player, PooledLearner)]
     if pooled:
         return None, f"past snapshots play {' and '.join(pooled)} in some environments"
@@ -241,29 +247,28 @@ def choose_layout(
     if batch.executor.name == "cpu":
         return None, "a CPU is faster where one launch computes the rows of all environments"
     if len({policy.tensor for policy in policies}) > 1:
-        return None, "some policies compute by matrix units and some exactly"
+        return None, "some policies compute on tensor cores and some exactly"
     if batch.spec.own_program is not None:
-        return None, "the environment brings a program of its own"
+        return None, "the environment has its own program"
     if batch.program.prints:
         return None, "the environment prints"
     if batch.layout.team > WARP:
-        return None, f"{batch.layout.team} threads step an environment; a warp has {WARP}"
+        return None, f"{batch.layout.team} threads step an environment, but a warp has {WARP}"
     layout = gpu_layout(batch, policies)
     return layout, None if layout else "weights and rows do not fit into a block's shared memory"
 
 
 def gpu_layout(batch: Batch, policies: Sequence[Policy]) -> PlayLayout | None:
-    """Return the ``PlayLayout`` for a GPU whose teams are no larger than a warp, or None where
-    nothing fits.
+    """Return the ``PlayLayout`` for a GPU whose teams are not larger than a warp, or None.
 
-    Few environments are bound by latency: a crew has one of them, and several warps to compute its
-    layers, and each processor a block. Where there are more, a crew has as many as leave each
-    processor ``BUSY`` crews: at least so many, or on matrix units, which take 16 rows in the time
-    of one, at most.
+    Few environments are limited by latency. A crew then has one environment, and several warps that
+    compute its layers, and each block has a processor. With more environments, the crews grow until
+    each processor has ``BUSY`` crews. This is a lower limit of crews, but an upper limit on tensor
+    cores, which process 16 rows in the time of one.
     """
     team = playing_team(batch)
-    # A whole warp would copy the observations of several agents through memory that is here used
-    # for other things.
+    # A whole warp would copy the observations of several agents through shared memory that is used
+    # for other data here.
     limit = WARP if policies[0].tensor and batch.spec.one_agent(batch.params) else MOST_ENVS
     busy = BUSY * batch.executor.processors
     share = (
@@ -285,10 +290,10 @@ def gpu_layout(batch: Batch, policies: Sequence[Policy]) -> PlayLayout | None:
 
 
 def playing_team(batch: Batch) -> int:
-    """Return the threads of one environment: one for each of its agents, where the lanes of a warp
-    would else be idle.
+    """Return the number of threads of one environment.
 
-    They draw actions side by side, which takes longer than the step.
+    It is one per agent if lanes of the warp would be idle otherwise. The threads sample actions in
+    parallel, which takes longer than the step.
     """
     wide = 1 << (sum(g.count for g in batch.groups) - 1).bit_length()
     few = batch.num_envs // (BUSY * batch.executor.processors) * wide <= WARP
@@ -298,8 +303,9 @@ def playing_team(batch: Batch) -> int:
 def play_layout(
     batch: Batch, policies: Sequence[Policy], team: int, envs: int, hidden_near: bool = True
 ) -> PlayLayout | None:
-    """Return the ``PlayLayout`` of crews with ``envs`` environments each, or None if fewer would
-    let more warps in.
+    """Return the ``PlayLayout`` of crews with ``envs`` environments each.
+
+    The result is None if smaller crews allow more warps.
     """
     executor: Any = batch.executor
     obs_bytes = sum(4 * g.count * g.obs_dim for g in batch.groups)
@@ -318,8 +324,9 @@ def play_layout(
 
 
 def useful_warps(policies: Sequence[Policy], envs: int) -> int:
-    """Return how many warps of a crew have something to do: a tower each on matrix units, else
-    results of the widest layer.
+    """Return the number of warps of a crew that have work.
+
+    On tensor cores it is one per tower, otherwise it depends on the outputs of the widest layer.
     """
     if policies[0].tensor:
         return sum(policy.network.towers for policy in policies)
@@ -330,16 +337,17 @@ def useful_warps(policies: Sequence[Policy], envs: int) -> int:
 
 
 def tile_bytes(policy: Policy, envs: int, hidden_near: bool = True) -> int:
-    """Return the bytes that the rows of ``envs`` environments take in a crew's memory (``struct
-    Tile``); ``hidden_near`` as of ``PlayLayout``.
+    """Return the shared memory of a crew for ``envs`` environments, ``struct Tile``, in bytes.
+
+    ``hidden_near`` is that of ``PlayLayout``.
     """
     rows, towers, core = envs * policy.rows, policy.towers, policy.network.core
     obs_dim = towers[0][0][0]
-    if policy.tensor:  # rows in whole blocks; observations in bfloat16
+    if policy.tensor:  # rows are padded to whole tiles, and observations are bfloat16
         each = 2 * (padded(obs_dim) + tensor.SKEW) + 4 * len(towers) * (policy.results | 1)
         each += 4 * -(-policy.network.state_size // WARP) * WARP if hidden_near else 2
         return -(-padded(rows) * each // 16) * 16
-    # Inputs of layers lie in two places by turns.
+    # The inputs of layers alternate between two buffers.
     inputs = [
         max(map(stride, (into for tower in towers for into, _ in tower[k::2])), default=0)
         for k in (1, 2)
@@ -354,16 +362,12 @@ def tile_bytes(policy: Policy, envs: int, hidden_near: bool = True) -> int:
 
 
 def stride(width: int) -> int:
-    """Return the floats from one row to the next, as ``stride`` of
-    ``kernels/play/perceptron.cuh``.
-    """
+    """Return the stride of rows in floats, as ``stride`` of ``kernels/play/perceptron.cuh``."""
     return 4 * (-(-width // 4) | 1)
 
 
 def policy_weight_bytes(policy: Policy) -> int:
-    """Return the bytes of a network's weights in a block's memory, and of what normalises its
-    observations.
-    """
+    """Return the bytes of shared memory of a network's weights and observation statistics."""
     layers = policy.layout.layers
     weights = tensor.weight_bytes(layers) if policy.tensor else 4 * policy.layout.forward_copied
     return weights + 8 * layers[0][0]
@@ -401,9 +405,7 @@ def play_call(
 
 
 def policies_text(policies: Sequence[Policy]) -> str:
-    """Return what ``kernels/play`` reads about policies: a struct of each network in C, and which
-    group it plays.
-    """
+    """Return the source that ``kernels/play`` includes: a struct per network, and its groups."""
     towers = [policy.network.towers for policy in policies]
     lines = [
         line
@@ -439,8 +441,12 @@ def policies_text(policies: Sequence[Policy]) -> str:
 
 
 def network_text(number: int, policy: Policy, towers_before: int) -> list[str]:
-    """Return the lines of ``struct network_NUMBER``, whose towers come after those of the policies
-    before it.
+    """Return the lines of ``struct network_NUMBER``.
+
+    Args:
+        number: Index of the policy.
+        policy: The ``Policy``.
+        towers_before: Number of towers of the previous policies.
     """
     layout, distribution, network = policy.layout, policy.distribution, policy.network
     towers, core = policy.towers, network.core
@@ -474,7 +480,7 @@ def network_text(number: int, policy: Policy, towers_before: int) -> list[str]:
 
 
 def space_text(distribution: Distribution) -> list[str]:
-    """Return the members of a Space, as ``kernels/train`` draws from it."""
+    """Return the members of a Space, from which ``kernels/train`` samples."""
     if isinstance(distribution, Mixed):
         parts: dict[str, Distribution]
         parts = {"Discrete": distribution.choices, "Box": distribution.numbers}

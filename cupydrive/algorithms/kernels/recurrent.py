@@ -1,13 +1,12 @@
-"""Networks with hidden state, normalisation or many layers in kernels:
-``kernels/learn/recurrent``, in exact float32.
+"""Networks with convolutions, hidden state, normalization or many layers, in exact float32.
 
-A network is computed part by part, each a launch over all rows of a minibatch: hidden layers, the
-products of the core's gates, the scan over time, the outputs. The kernels of parts leave their
-results in memory, row after row; the next one reads them. With hidden state a minibatch has whole
-sequences, otherwise rows.
+The kernels are in ``kernels/learn/recurrent``. A network is computed part by part, each in a launch
+over all rows of a minibatch: hidden layers, the products of the core's gates, the scan over time,
+and the outputs. Each part writes its results to global memory, from which the next one reads them.
+With hidden state a minibatch has whole sequences, otherwise rows.
 
-Letters: T steps, N environments, C agents of a group, D observation entries, M numbers of hidden
-state; R places for the rows of a minibatch (``sequences.cuh``).
+Letters: T steps, N environments, C agents of a group, D observation entries, M entries of a hidden
+state, R padded rows of a minibatch (``sequences.cuh``).
 """
 
 from __future__ import annotations
@@ -56,21 +55,20 @@ from cupydrive.scans import STEPS_AT_ONCE, exact_gru_unit, mingru_unit
 from cupydrive.spec import Group
 
 PART_TEAM = 256  # threads of one team on a GPU
-PART_ROWS, TEAM_SEQUENCES = 32, 16  # of a team on a GPU, at most
-PATCHES = 128  # likewise
-ABREAST = 4  # pixels whose derivatives one member of a team computes at once
-NORM_ROWS = 64  # that a team of norm.cu has
-ROW_PARTS = "#define COPY_FIRST 1\n"  # weights are copied for derivatives by the inputs, too
+PART_ROWS, TEAM_SEQUENCES = 32, 16  # maximum of a team on a GPU
+PATCHES = 128  # maximum of a team on a GPU
+ABREAST = 4  # pixels whose gradients one thread of a team computes at once
+NORM_ROWS = 64  # rows of a team of norm.cu
+ROW_PARTS = "#define COPY_FIRST 1\n"  # pack weights for gradients of the inputs also
 ACTIVATED = "#define ACTIVATE_LAST 1\n"
 
 
 @dataclass(frozen=True)
 class RecurrentLayout(NetworkLayout):
-    """Sizes of a network that is computed by parts, whose ``towers`` are its linear layers, one by
-    one.
+    """Sizes of a network that is computed by parts. Its ``towers`` are the linear layers.
 
     Args:
-        network: The description.
+        network: Description of the network.
         obs_shape: Shape of one observation.
         critic_dim: K of a central critic, or 0.
     """
@@ -86,7 +84,7 @@ class RecurrentLayout(NetworkLayout):
 
     @property
     def sequences(self) -> bool:
-        """Whether minibatches have whole sequences of an agent's rows: with hidden state."""
+        """Whether minibatches have whole sequences of an agent's rows, due to a hidden state."""
         return self.network.core is not None
 
     @classmethod
@@ -98,7 +96,7 @@ class RecurrentLayout(NetworkLayout):
         observed: str = "",
         critic_dim: int = 0,
     ) -> RecurrentLayout:
-        """Return the layout of a described network; ``size``: numbers of its distribution."""
+        """Return the layout of a described network with ``size`` distribution parameters."""
         outputs = network.outputs(size)
         inputs = zip(network.tower_inputs(obs_shape, critic_dim), outputs, strict=True)
         layers = [layer for tower, out in inputs for layer in tower_layers(*tower, out)]
@@ -110,8 +108,9 @@ class RecurrentLayout(NetworkLayout):
         return self.critic_dim > 0 and tower == 1
 
     def of_tower(self, number: int) -> tuple[RecurrentLayout, range]:
-        """Return this layout with the network and the observations of one tower, and the numbers of
-        its layers among those of all.
+        """Return this layout for a single tower, and the indices of the tower's layers.
+
+        It has the network and the observations of that tower.
         """
         first, every = 0, self.network.tower_inputs(self.obs_shape, self.critic_dim)
         for network, shape in every[:number]:
@@ -128,13 +127,11 @@ class RecurrentLayout(NetworkLayout):
 
     @cached_property
     def copied(self) -> int:
-        """Floats of the copies of the weights that kernels read."""
+        """Floats of all packed weights."""
         return self.forward_copied + sum(out * padded(into) for into, out in self.layers)
 
     def places(self, layer: int) -> tuple[int, int, int]:
-        """Return where a layer begins: among the forward copies, the backward copies, and in a
-        gradient.
-        """
+        """Return the offsets of a layer: in forward weights, backward weights, and a gradient."""
         before = self.layers[:layer]
         return (
             sum((into + 1) * padded(out) for into, out in before),
@@ -157,9 +154,10 @@ class RecurrentLayout(NetworkLayout):
 def tower_layers(
     network: Network, obs_shape: tuple[int, ...], outputs: int
 ) -> list[tuple[int, int]]:
-    """Return (inputs, outputs) of the layers of one tower: convolutions at one position, hidden
-    ones, those of the core, the last one. Gains and biases of a normalisation are a layer of one
-    input.
+    """Return (inputs, outputs) of the layers of one tower.
+
+    They are the convolutions at one position, the hidden layers, those of the core, and the last
+    one. Gains and biases of a normalization are a layer of one input.
     """
     core, widths = network.core, (network.inputs(obs_shape), *network.hidden)
     layers = [(each.inputs, each.channels) for each in network.convolutions(obs_shape)]
@@ -173,10 +171,10 @@ def tower_layers(
 
 
 def fits(layout: RecurrentLayout, executor: Executor) -> bool:
-    """Return whether a team has room for one row of each part."""
+    """Return whether one row of each part fits into a team's memory."""
     parts = [*layout.towers]
     for network, shape in layout.network.tower_inputs(layout.obs_shape, layout.critic_dim):
-        if not network.layer_norm and network.conv is None:  # one chain
+        if not network.layer_norm and network.conv is None:  # layers form one part
             parts.append((math.prod(shape), *network.hidden))
     return all(4 * sum(map(padded, widths)) <= executor.team_bytes for widths in parts)
 
@@ -185,16 +183,16 @@ def fits(layout: RecurrentLayout, executor: Executor) -> bool:
 
 
 class KernelLaunch:
-    """A kernel and its argument, with the memory that it points to.
+    """A kernel with its argument and the memory that it points to.
 
     Args:
         program: ``Program``.
-        kernel: Name.
-        elements: How many.
-        work: Operations, about.
+        kernel: Name of the kernel.
+        elements: Number of elements.
+        work: Approximate number of operations.
         pointers: Tensors by name, or None.
-        ints: Numbers by name.
-        learn: ``struct Learn``, which comes first, or None.
+        ints: Integers by name.
+        learn: ``struct Learn`` at the beginning of the argument, or None.
     """
 
     def __init__(
@@ -213,42 +211,42 @@ class KernelLaunch:
         self.call = make_call(ints or {}, pointers, structs=structs)
 
     def choose(self, epoch: int, minibatch: int) -> None:
-        """Let it be of a minibatch, if it has ``struct Learn``."""
+        """Select a minibatch, if the argument has ``struct Learn``."""
         if self.learns:
             self.call["learn"]["epoch"], self.call["learn"]["minibatch"] = epoch, minibatch
 
     def point(self, **tensors: torch.Tensor | None) -> None:
-        """Let it point to other tensors, which the caller keeps."""
+        """Set pointers to other tensors, which the caller must keep alive."""
         for name, tensor in tensors.items():
             self.call[name] = 0 if tensor is None else tensor.data_ptr()
 
     def __call__(self) -> None:
-        """Queue it."""
+        """Queue the launch."""
         self.program.launch(self.kernel, self.call, self.elements, self.work)
 
 
 class PartKernels:
-    """A part of the network, with kernels of its own."""
+    """Base class of a part of the network with its own kernels."""
 
     task: Task
     unit: Unit
 
     @cached_property
     def program(self) -> Program:
-        """What launches the kernels."""
+        """Program of the kernels."""
         return self.task.executor.build(self.unit)
 
 
 class LinearPart(PartKernels):
-    """A chain of linear layers: ``kernels/learn/recurrent/part.cu``.
+    """Consecutive linear layers: ``kernels/learn/recurrent/part.cu``.
 
     Args:
-        task: What is learnt.
-        layers: Numbers of the layers.
-        observes: It reads observations.
-        activated: The last layer is a hidden one.
-        adds: Derivatives by inputs are added to what is there.
-        sizes: Constants of the file besides those of ``part.cu``.
+        task: ``Task``.
+        layers: Indices of the layers.
+        observes: Whether the part reads observations.
+        activated: Whether the last layer is a hidden one.
+        adds: Whether gradients of the inputs are added to existing values.
+        sizes: Additional constants of the file.
     """
 
     path = "recurrent/part"
@@ -271,7 +269,7 @@ class LinearPart(PartKernels):
         tower = (widths[0][0], *(out for _, out in widths))
         self.outputs, self.inputs = padded(tower[-1]), padded(tower[0])
         self.forward_at, self.backward_at, self.gradient_at = layout.places(layers.start)
-        if len(layers) > 1:  # derivatives by the inputs of the first one are not needed
+        if len(layers) > 1:  # gradients of the first layer's inputs are not needed
             self.backward_at = layout.places(layers[1])[1]
         own = NetworkLayout((tower,), tower[-1], layout.relu, layout.observed * observes)
         row_bytes = own.tile_bytes + (own.spare_bytes if task.executor.max_team > 1 else 0)
@@ -287,27 +285,34 @@ class LinearPart(PartKernels):
         spaces = ROW_PARTS * (len(layers) == 1) + ACTIVATED * activated
         spaces += f"#define OBSERVES {int(observes)}\n"
         self.unit = own.unit(self.path, task.executor, constants, spaces, PART_TEAM)
-        self.work = own.copied  # products of a row
+        self.work = own.copied  # products per row
 
     def tiles(self, rows: int, kernel: str = "") -> int:
-        """Return how many tiles a kernel makes of so many rows."""
+        """Return the number of tiles of a kernel for ``rows`` rows."""
         return -(-rows // self.tile)
 
     def slopes(self, out: torch.Tensor, by_out: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return what gradients read besides inputs, by name: of outputs, and derivatives by them,
-        which become those by what the last product gives.
+        """Return the tensors of gradients, other than inputs, by name.
+
+        They are the outputs and their gradients. The latter become the gradients of the last
+        product in place.
         """
         return {"out": by_out, "kept": out}
 
     def weights(self, copies: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return the forward copies from this part's on, by name."""
+        """Return the forward weights from this part on, by name."""
         return {"weights": copies[self.forward_at :]}
 
     def acting(
         self, rows: int, x: torch.Tensor | None, out: torch.Tensor, copies: torch.Tensor
     ) -> KernelLaunch:
-        """Return the launch of ``rows`` rows; ``x``: what it reads, None: observations, which the
-        caller sets.
+        """Return the launch of ``rows`` rows.
+
+        Args:
+            rows: Number of rows.
+            x: Inputs. None for observations, which the caller sets.
+            out: Outputs.
+            copies: Packed weights.
         """
         pointers = {"in": x, "center": None, "scale": None, **self.weights(copies), "out": out}
         about = self.tiles(rows), rows * self.work
@@ -315,13 +320,13 @@ class LinearPart(PartKernels):
 
 
 class ConvPart(LinearPart):
-    """A layer of convolutions: ``kernels/learn/recurrent/conv.cu``, whose tiles have patches.
+    """A convolutional layer: ``kernels/learn/recurrent/conv.cu``. Its tiles consist of patches.
 
     Args:
-        task: What is learnt.
-        number: Of the layer.
-        layer: Its sizes.
-        observes: It reads observations.
+        task: ``Task``.
+        number: Index of the layer.
+        layer: Sizes of the layer.
+        observes: Whether it reads observations.
     """
 
     path = "recurrent/conv"
@@ -337,13 +342,11 @@ class ConvPart(LinearPart):
         self.work *= layer.positions
 
     def slopes(self, out: torch.Tensor, by_out: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return what gradients read besides inputs, by name."""
+        """Return the tensors of gradients, other than inputs, by name."""
         return {"out": out, "by_out": by_out}
 
     def tiles(self, rows: int, kernel: str = "") -> int:
-        """Return how many tiles a kernel makes of so many rows: of their patches, or of groups of
-        pixels.
-        """
+        """Return the number of tiles of patches, or of groups of pixels, for ``rows`` rows."""
         if kernel != "by_inputs":
             return super().tiles(rows * self.layer.positions)
         (height, width, _), stride = self.layer.image, self.layer.stride
@@ -354,14 +357,14 @@ class ConvPart(LinearPart):
 
 
 class Slots:
-    """Memory for the rows of one minibatch, and what all launches of learning share.
+    """Memory for the rows of one minibatch, and common arguments of the launches of learning.
 
     Args:
-        task: What is learnt.
+        task: ``Task``.
         learn: ``struct Learn``.
-        shared: Tensors by name: ``copies``, ``chunks``, ``partials``; ``start`` and ``first``, one
-            for each group. Of a central critic also ``critic_obs``, one for each group, and
-            ``critic_center`` and ``critic_scale`` or None.
+        shared: Tensors by name: ``copies``, ``chunks`` and ``partials``. ``start`` and ``first``
+            have one tensor per group. A central critic also has ``critic_obs`` with one tensor per
+            group, and ``critic_center`` and ``critic_scale``, or None.
     """
 
     def __init__(self, task: Task, learn: np.ndarray, shared: Shared) -> None:
@@ -380,7 +383,7 @@ class Slots:
         self.ends = Ends(self.blocks * self.most, steps, state, self.start, self.first)
 
     def of_critic(self) -> Slots:
-        """Return the same memory, whose rows see what a central critic does."""
+        """Return the same memory for rows of a central critic."""
         other = copy(self)
         other.learn = self.learn.copy()
         seen = {f"obs.{g}": rows for g, rows in enumerate(self.shared["critic_obs"])}
@@ -390,7 +393,7 @@ class Slots:
         return other
 
     def zeros(self, columns: int) -> torch.Tensor:
-        """Return rows of so many numbers, all 0."""
+        """Allocate rows of ``columns`` entries, all 0."""
         return zeros(self.task.executor.name, self.rows, columns)
 
     def part(self, part: LinearPart, kernel: str, **tensors: torch.Tensor | None) -> KernelLaunch:
@@ -398,7 +401,7 @@ class Slots:
         copies, floats = self.shared["copies"], part.gradient_at
         pointers = {name: tensors.get(name) for name in part.rows}
         pointers |= {**part.weights(copies), "backwards": copies[part.backward_at :]}
-        alone = self.task.executor.max_team == 1  # whose chunks are laid out in another way
+        alone = self.task.executor.max_team == 1  # single threads have another layout of chunks
         pointers["chunks"] = self.shared["chunks"].view(-1)[0 if alone else floats :]
         pointers["partials"] = self.shared["partials"].view(-1)[floats:]
         tiles = self.blocks * part.tiles(self.slot, kernel)
@@ -407,7 +410,7 @@ class Slots:
         return KernelLaunch(part.program, kernel, *about, pointers, learn=self.learn)
 
     def take(self) -> list[KernelLaunch]:
-        """Return the launch that fills ``start`` and ``first``, if there is a hidden state."""
+        """Return the launch that writes ``start`` and ``first``, if there is a hidden state."""
         if not self.task.layout.sequences:
             return []
         pointers: dict[str, torch.Tensor] = {"start": self.start, "first": self.first}
@@ -434,14 +437,14 @@ def sequence_constants(task: Task) -> Constants:
 
 @dataclass(frozen=True)
 class Ends:
-    """What scans of sequences begin and end with.
+    """Boundary states of scans of sequences.
 
     Args:
-        count: How many sequences.
-        steps: Of each.
-        stride: Numbers from one sequence's state to the next one's.
-        start: (steps * count) uint8; None: the caller points to it.
-        states: (count, M) float32 before the first step; None: likewise.
+        count: Number of sequences.
+        steps: Length of each sequence.
+        stride: Stride between the states of consecutive sequences, in entries.
+        start: (steps * count) uint8. None if the caller sets the pointer.
+        states: (count, M) float32 before the first step. None if the caller sets the pointer.
     """
 
     count: int
@@ -452,22 +455,22 @@ class Ends:
 
     @property
     def ints(self) -> dict[str, int]:
-        """Numbers of a scan's argument, by name."""
+        """Integers of a scan's argument, by name."""
         return {"count": self.count, "steps": self.steps, "stride": self.stride}
 
     def state(self, at: int) -> torch.Tensor | None:
-        """Return the states from number ``at`` of an agent's on."""
+        """Return the states from entry ``at`` of an agent's hidden state on."""
         return None if self.states is None else self.states.view(-1)[at:]
 
 
 class GruKernels(PartKernels):
-    """The core of one tower: ``kernels/learn/recurrent/gru.cu``.
+    """GRU core of one tower: ``kernels/learn/recurrent/gru.cu``.
 
     Args:
-        task: What is learnt.
-        layers: Numbers of its two layers: of what it reads, of its state.
-        observes: It reads observations.
-        state_at: Where its states begin among the numbers of an agent's.
+        task: ``Task``.
+        layers: Indices of its two layers, for the inputs and for the state.
+        observes: Whether it reads observations.
+        state_at: Offset of its states in an agent's hidden state.
     """
 
     def __init__(self, task: Task, layers: range, observes: bool, state_at: int) -> None:
@@ -486,7 +489,7 @@ class GruKernels(PartKernels):
 
     @property
     def units_of(self) -> list[Unit]:
-        """The ``Unit``s of its kernels."""
+        """``Unit``s of its kernels."""
         return [self.unit, self.inner.unit, self.outer.unit]
 
     def scan(
@@ -499,8 +502,12 @@ class GruKernels(PartKernels):
     def acting(
         self, ends: Ends, x: torch.Tensor | None, copies: torch.Tensor
     ) -> tuple[list[KernelLaunch], torch.Tensor]:
-        """Return the launches of one step, and the outputs; ``x``: what it reads, None:
-        observations.
+        """Return the launches of one step, and the outputs.
+
+        Args:
+            ends: Boundary states.
+            x: Inputs, or None for observations.
+            copies: Packed weights.
         """
         device, rows = self.task.executor.name, ends.count
         gates, out = zeros(device, rows, self.gates), zeros(device, rows, self.units)
@@ -512,13 +519,13 @@ class GruKernels(PartKernels):
     def learning(
         self, slots: Slots, x: torch.Tensor | None, by_x: torch.Tensor | None, by_out: torch.Tensor
     ) -> tuple[list[KernelLaunch], torch.Tensor, list[KernelLaunch]]:
-        """Return the launches forwards, the outputs, and the launches backwards.
+        """Return the launches of the forward pass, the outputs, and those of the backward pass.
 
         Args:
             slots: ``Slots``.
-            x: (R, inputs) that it reads; None: observations.
-            by_x: The same, derivatives by it, which are filled; or None.
-            by_out: (R, units), derivatives by the outputs.
+            x: (R, inputs), or None for observations.
+            by_x: (R, inputs), gradients of the inputs, which are written, or None.
+            by_out: (R, units), gradients of the outputs.
         """
         gates, products = slots.zeros(self.gates), slots.zeros(self.gates)
         inner, before, out = (slots.zeros(self.units) for _ in range(3))
@@ -543,8 +550,9 @@ class GruKernels(PartKernels):
 
 
 class MinGruKernels(PartKernels):
-    """The core of one tower: ``kernels/learn/recurrent/mingru.cu``; arguments as of
-    ``GruKernels``.
+    """MinGRU core of one tower: ``kernels/learn/recurrent/mingru.cu``.
+
+    The arguments are those of ``GruKernels``.
     """
 
     def __init__(self, task: Task, layers: range, observes: bool, state_at: int) -> None:
@@ -557,7 +565,7 @@ class MinGruKernels(PartKernels):
 
     @property
     def units_of(self) -> list[Unit]:
-        """The ``Unit``s of its kernels."""
+        """``Unit``s of its kernels."""
         return [self.unit, self.parts[0].unit]
 
     def scan(
@@ -570,7 +578,7 @@ class MinGruKernels(PartKernels):
     def acting(
         self, ends: Ends, x: torch.Tensor | None, copies: torch.Tensor
     ) -> tuple[list[KernelLaunch], torch.Tensor]:
-        """Return the launches of one step, and the outputs; ``x``: what it reads."""
+        """Return the launches of one step, and the outputs, for inputs ``x``."""
         device, rows, launches = self.task.executor.name, ends.count, []
         assert x is not None
         for part in self.parts:
@@ -585,14 +593,15 @@ class MinGruKernels(PartKernels):
     def learning(
         self, slots: Slots, x: torch.Tensor | None, by_x: torch.Tensor | None, by_out: torch.Tensor
     ) -> tuple[list[KernelLaunch], torch.Tensor, list[KernelLaunch]]:
-        """Return the launches forwards, the outputs, and the launches backwards; arguments as
-        ``GruKernels.learning``'s.
+        """Return the launches of the forward pass, the outputs, and those of the backward pass.
+
+        The arguments are those of ``GruKernels.learning``.
         """
         forwards: list[KernelLaunch] = []
         backwards: list[KernelLaunch] = []
         assert x is not None and by_x is not None
         ends, device = slots.ends, self.task.executor.name
-        # Derivatives by a layer's inputs are those by the outputs of the one before it.
+        # Gradients of a layer's inputs are those of the previous layer's outputs.
         slopes = [by_x, *(slots.zeros(self.units) for _ in self.parts[1:]), by_out]
         for k, part in enumerate(self.parts):
             rows, out = slots.zeros(self.gates), slots.zeros(self.units)
@@ -613,11 +622,11 @@ class MinGruKernels(PartKernels):
 
 
 class Norm(PartKernels):
-    """Normalisation of a hidden layer, and its activation: ``kernels/learn/recurrent/norm.cu``.
+    """Layer normalization and activation of a hidden layer: ``kernels/learn/recurrent/norm.cu``.
 
     Args:
-        task: What is learnt.
-        layer: Number of its gains and biases among the layers.
+        task: ``Task``.
+        layer: Index of its gains and biases among the layers.
     """
 
     def __init__(self, task: Task, layer: int) -> None:
@@ -645,8 +654,9 @@ class Norm(PartKernels):
     def learning(
         self, slots: Slots, x: torch.Tensor, out: torch.Tensor, by_out: torch.Tensor
     ) -> tuple[KernelLaunch, list[KernelLaunch]]:
-        """Return the launch forwards, and those backwards, which turn derivatives by ``out`` into
-        those by ``x``.
+        """Return the launch of the forward pass, and those of the backward pass.
+
+        The latter compute the gradients of ``x`` from those of ``out`` in place.
         """
         copies, partials = slots.shared["copies"], slots.shared["partials"].view(-1)
         pointers = {"in": x, "out": out, "by_out": by_out, "moments": slots.zeros(2)}
@@ -658,11 +668,11 @@ def norm_unit(task: Task, width: int, stride: int, sums: tuple[int, int, int], h
     """Return the ``Unit`` of ``kernels/learn/recurrent/norm.cu``.
 
     Args:
-        task: What is learnt.
+        task: ``Task``.
         width: Entries of a row.
-        stride: Numbers from one row to the next.
-        sums: Numbers from one gain's sum to the next one's, where those of biases begin, and from
-            one piece's to the next one's.
+        stride: Stride of rows, in entries.
+        sums: Stride between the sums of consecutive gains, offset of the sums of biases, and stride
+            between consecutive pieces.
         half: Whether rows are bfloat16.
     """
     names = ("GAIN_STRIDE", "BIASES_AT", "TOTAL_FLOATS")
@@ -680,7 +690,7 @@ def norm_unit(task: Task, width: int, stride: int, sums: tuple[int, int, int], h
 def norm_launches(
     program: Program, slots: Slots, width: int, pointers: Mapping[str, torch.Tensor | None]
 ) -> tuple[KernelLaunch, list[KernelLaunch]]:
-    """Return the launch of ``norm.cu`` forwards, and those backwards."""
+    """Return the launch of ``norm.cu`` in the forward pass, and those of the backward pass."""
     tiles, work = slots.blocks * -(-slots.slot // NORM_ROWS), slots.rows * width
     there, back = (
         KernelLaunch(program, kernel, tiles, work, pointers, learn=slots.learn)
@@ -691,11 +701,11 @@ def norm_launches(
 
 
 class EncoderKernels:
-    """The convolutions and hidden layers of one tower.
+    """Convolutions and hidden layers of one tower.
 
     Args:
-        task: What is learnt.
-        layers: Numbers of their layers, gains and biases of normalisations among them.
+        task: ``Task``.
+        layers: Indices of their layers, including gains and biases of normalizations.
     """
 
     def __init__(self, task: Task, layers: range) -> None:
@@ -712,7 +722,7 @@ class EncoderKernels:
                 part = LinearPart(task, range(k, k + 1), observes=k == first)
                 self.parts.append((part, Norm(task, k + 1)))
             return
-        # derivatives by the inputs of a chain are found of one layer
+        # only parts of a single layer compute gradients of their inputs
         chains = [range(k, k + 1) for k in hidden] if convolutions else [hidden] * bool(hidden)
         for chain in chains:
             part = LinearPart(task, chain, observes=chain.start == first, activated=True)
@@ -720,13 +730,13 @@ class EncoderKernels:
 
     @property
     def units(self) -> list[Unit]:
-        """The ``Unit``s of their kernels."""
+        """``Unit``s of their kernels."""
         return [each.unit for pair in self.parts for each in pair if each is not None]
 
     def acting(
         self, rows: int, copies: torch.Tensor
     ) -> tuple[list[KernelLaunch], torch.Tensor | None]:
-        """Return the launches of ``rows`` rows, and the outputs; None without layers."""
+        """Return the launches of ``rows`` rows, and the outputs or None without layers."""
         launches: list[KernelLaunch] = []
         x: torch.Tensor | None = None
         for part, norm in self.parts:
@@ -740,8 +750,11 @@ class EncoderKernels:
     def learning(
         self, slots: Slots
     ) -> tuple[list[KernelLaunch], torch.Tensor | None, torch.Tensor | None, list[KernelLaunch]]:
-        """Return the launches forwards, the outputs, rows for derivatives by them, and the launches
-        backwards.
+        """Return launches and tensors of learning.
+
+        Returns:
+            The launches of the forward pass, the outputs, rows for the outputs' gradients, and the
+            launches of the backward pass.
         """
         forwards: list[KernelLaunch] = []
         backwards: list[KernelLaunch] = []
@@ -766,14 +779,14 @@ class EncoderKernels:
 
 
 class TowerKernels:
-    """One tower of a network.
+    """Kernels of one tower of a network.
 
     Args:
-        task: What is learnt.
-        number: Which.
+        task: ``Task``.
+        number: Index of the tower.
 
     Attributes:
-        central: Whether it sees what a central critic does.
+        central: Whether it reads the observations of a central critic.
     """
 
     def __init__(self, task: Task, number: int) -> None:
@@ -794,7 +807,7 @@ class TowerKernels:
 
     @property
     def units(self) -> list[Unit]:
-        """The ``Unit``s of its kernels."""
+        """``Unit``s of its kernels."""
         core = [] if self.core is None else self.core.units_of
         return [*self.encoder.units, *core, self.head.unit]
 
@@ -808,7 +821,7 @@ class TowerKernels:
         return [*launches, self.head.acting(rows, x, out, copies)], out
 
     def learning(self, slots: Slots) -> tuple[list[KernelLaunch], torch.Tensor, list[KernelLaunch]]:
-        """Return the launches forwards, the outputs (R, padded), and the launches backwards."""
+        """Return the forward launches, the outputs (R, padded), and the backward launches."""
         slots = slots.of_critic() if self.central else slots
         forwards, x, by_x, backwards = self.encoder.learning(slots)
         if self.core is not None:
@@ -825,7 +838,7 @@ class TowerKernels:
 
 
 def state_places(network: Network, tower: int) -> range:
-    """Return where the states of a tower's layers begin among an agent's."""
+    """Return the offsets of the states of a tower's layers in an agent's hidden state."""
     if network.core is None:
         return range(0)
     each = network.core.state_size
@@ -833,7 +846,7 @@ def state_places(network: Network, tower: int) -> range:
 
 
 def scans_of(work: Sequence[object]) -> list[KernelLaunch]:
-    """Return the launches among ``work`` that scan forwards, layer after layer."""
+    """Return the launches in ``work`` that are forward scans, by layer."""
     return [each for each in work if isinstance(each, KernelLaunch) and each.kernel == "forward"]
 
 
@@ -843,10 +856,10 @@ def point_states(
     start: torch.Tensor | None,
     after: torch.Tensor | None,
 ) -> None:
-    """Let scans of one step read and write hidden states of other memory.
+    """Set the hidden states that scans of one step read and write.
 
     Args:
-        scans: Launches, and where each one's states begin among an agent's M.
+        scans: Launches, with the offset of their states in an agent's hidden state.
         before: (N * C, M).
         start: (N * C,) uint8 or None.
         after: (N * C, M) or None.
@@ -865,7 +878,7 @@ def point_rows(
     obs: torch.Tensor,
     critic_obs: torch.Tensor | None,
 ) -> None:
-    """Let a launch read observations, or those of a central critic unless they are None."""
+    """Set the observations of a launch. If ``critic_obs`` is given, they are a central critic's."""
     if critic_obs is None:
         launch.point(**{name: obs}, center=learner.center, scale=learner.scale)
     else:
@@ -877,7 +890,7 @@ def point_rows(
 
 
 def towers_of(task: Task) -> list[TowerKernels]:
-    """Return the towers of a network that is computed by parts."""
+    """Create the towers of a network that is computed by parts."""
     assert isinstance(task.layout, RecurrentLayout)
     return [TowerKernels(task, k) for k in range(task.layout.network.towers)]
 
@@ -886,9 +899,9 @@ def loss_unit(task: Task, strides: Sequence[int], reported: int) -> Unit:
     """Return the ``Unit`` of ``kernels/learn/recurrent/loss.cu``.
 
     Args:
-        task: What is learnt.
-        strides: Numbers of a row of each tower's outputs.
-        reported: Numbers from one piece's sums of what is reported to the next piece's.
+        task: ``Task``.
+        strides: Row strides of each tower's outputs, in entries.
+        reported: Stride between the reported sums of consecutive pieces, in entries.
     """
     layout = task.layout
     assert isinstance(layout, RecurrentLayout)
@@ -903,13 +916,14 @@ def loss_unit(task: Task, strides: Sequence[int], reported: int) -> Unit:
 
 
 class RecurrentGradients(Gradients):
-    """The gradients of one policy that is computed by parts; arguments as ``Gradients``', whose
-    ``shared`` has ``start`` (T, N, C) and ``first`` (N, C, M) of each group, too, if there is a
-    hidden state.
+    """Gradients of one policy that is computed by parts.
+
+    The arguments are those of ``Gradients``. With a hidden state, ``shared`` also has ``start``
+    (T, N, C) and ``first`` (N, C, M) of each group.
     """
 
     def build(self, task: Task, shared: Shared) -> None:
-        """Prepare what ``compute`` launches."""
+        """Prepare the launches of ``compute``."""
         about = {"chunks": self.memory["chunks"], "partials": self.partials, **shared}
         slots, towers = Slots(task, self.call, about), towers_of(task)
         forwards: list[KernelLaunch] = []
@@ -931,7 +945,7 @@ class RecurrentGradients(Gradients):
         self.launches = [*slots.take(), *forwards, loss, *backwards]
 
     def compute(self, epoch: int, minibatch: int) -> None:
-        """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""
+        """Compute ``partials`` of one minibatch from ``arrange``."""
         for launch in self.launches:
             launch.choose(epoch, minibatch)
             launch()
@@ -948,12 +962,15 @@ RECURRENT = Arithmetic(
 
 
 class RecurrentKernelLearner(KernelLearner):
-    """One policy of PPO or A2C that is computed by parts; arguments as of ``KernelLearner``."""
+    """Base class for PPO or A2C of a policy that is computed by parts.
+
+    The arguments are those of ``KernelLearner``.
+    """
 
     layout: RecurrentLayout
 
     def make(self, group: Group, rollout: Rollout) -> None:
-        """Make the network and what goes with it, while programs are built side by side."""
+        """Create the network and its state, while the required programs compile in parallel."""
         config, executor = self.config, rollout.batch.executor
         distribution = make_distribution(group, config.distribution)
         agents = [g.count for g in rollout.batch.groups if rollout.player_of[g.name] is self]
@@ -976,9 +993,7 @@ class RecurrentKernelLearner(KernelLearner):
         raise NotImplementedError
 
     def begin(self, rollout: Rollout, group: Group) -> None:
-        """Prepare to play ``group``: take the memory of its rows, and of where its episodes
-        start.
-        """
+        """Prepare to play ``group``: allocate its rows and the flags of beginning episodes."""
         super().begin(rollout, group)
         shape, stored = (
             (rollout.steps + 1, rollout.batch.num_envs, group.count),
@@ -988,12 +1003,13 @@ class RecurrentKernelLearner(KernelLearner):
         stored["critic_obs"] = rollout.critic_obs.get(group.name)
 
     def rows_at_once(self, rollout: Rollout) -> int:
-        """Return the rows of a minibatch."""
+        """Return the number of rows of a minibatch."""
         return self.task.minibatch_rows
 
     def sequence_tensors(self) -> dict[str, Any]:
-        """Return where episodes start, and states before the first step, by group; and what a
-        central critic sees.
+        """Return beginnings of episodes and states before the first step, by group.
+
+        With a central critic also its observations.
         """
         stored = [self.stored[g.name] for g in self.groups]
         found: dict[str, Any] = {}
@@ -1006,11 +1022,11 @@ class RecurrentKernelLearner(KernelLearner):
         return found
 
     def prepare_passes(self, rollout: Rollout) -> None:
-        """Prepare forward passes of one step."""
+        """Prepare the forward passes of one step."""
         self.steps_of = self.passes_of(rollout.batch.num_envs)
 
     def passes_of(self, num_envs: int) -> dict[str, Any]:
-        """Return by group the forward passes of one step of so many environments."""
+        """Return the forward passes of one step of ``num_envs`` environments, by group."""
         raise NotImplementedError
 
     def see(
@@ -1022,23 +1038,23 @@ class RecurrentKernelLearner(KernelLearner):
         start: torch.Tensor | None,
         after: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return parameters (N * C, size) and values (N * C,) of one step, which the next call
-        overwrites; launches of it are queued.
+        """Queue the forward pass of one step.
 
         Args:
             g: ``Group``.
             obs: (N * C, D) observations.
-            critic_obs: (N * C, K) of a central critic, or None.
-            before: (N * C, M) hidden states, or None: there are none.
-            start: (N * C,) uint8, where they are forgotten; None: nowhere.
-            after: (N * C, M), filled with the next ones; None: nobody needs them.
+            critic_obs: (N * C, K) observations of a central critic, or None.
+            before: (N * C, M) hidden states, or None without hidden state.
+            start: (N * C,) uint8, where they are reset first, or None.
+            after: (N * C, M), to which the next hidden states are written, or None.
+
+        Returns:
+            Parameters (N * C, size) and values (N * C,), which the next call overwrites.
         """
         raise NotImplementedError
 
     def act(self, rollout: Rollout, t: int) -> None:
-        """Collect: actions, their log-probabilities and the values of row t, by the policy as it
-        is.
-        """
+        """Write actions, log-probabilities and values of row t by the current policy."""
         if t == 0:
             self.begin_rollout()
         for g in self.groups:
@@ -1055,9 +1071,9 @@ class RecurrentKernelLearner(KernelLearner):
             self.samplers[g.name](parameters, rollout.action[g.name][t], value=value, **rows)
 
     def note_start(self, rollout: Rollout, g: Group, t: int) -> torch.Tensor:
-        """Return where episodes start with row t, (N, C) uint8, and keep it for learning."""
+        """Store where episodes begin with row t, (N, C) uint8, and return it."""
         start = self.stored[g.name]["start"][t]
-        if t > 0:  # `finish` has forgotten what ended with the rollout before
+        if t > 0:  # `finish` has reset the states of episodes that ended in the previous rollout
             ended = (
                 x[t - 1][:, None].expand(-1, g.count)
                 for x in (rollout.terminated, rollout.truncated)
@@ -1066,9 +1082,7 @@ class RecurrentKernelLearner(KernelLearner):
         return start
 
     def last_values(self, rollout: Rollout, g: Group) -> None:
-        """Fill the values after the last step, and those of the observations in which episodes were
-        truncated.
-        """
+        """Compute the values after the last step and of truncated episodes' final observations."""
         stored, n, steps = self.stored[g.name], rollout.batch.num_envs, rollout.steps
         memory = stored["memory"]
         if rollout.play is None:
@@ -1085,14 +1099,14 @@ class RecurrentKernelLearner(KernelLearner):
             final = self.final_rows(rollout.final_obs, g, rows)
             critic = self.final_rows(rollout.final_critic_obs, g, rows)
             left = None
-            if memory is not None:  # by the last step
+            if memory is not None:  # hidden state after the last step
                 left = memory[1:].view(steps * n, -1).index_select(0, rows)
             value = self.distribution.value(*self.see(g, final, critic, left, None, None))
             stored["final_value"][slot].copy_(value.view(n, -1))
 
 
 class ExactRecurrentLearner(RecurrentKernelLearner):
-    """One policy of PPO or A2C that is computed by parts, in exact float32."""
+    """PPO or A2C of a policy that is computed by parts, in exact float32."""
 
     def units(self) -> list[Unit]:
         """Return the ``Unit``s of the network's kernels."""
@@ -1103,7 +1117,7 @@ class ExactRecurrentLearner(RecurrentKernelLearner):
         return [*units, loss, take_unit(self.task)]
 
     def passes_of(self, num_envs: int) -> dict[str, Any]:
-        """Return by group the forward passes of one step of so many environments."""
+        """Return the forward passes of one step of ``num_envs`` environments, by group."""
         passes = {}
         for g in self.groups:
             rows = num_envs * g.count
@@ -1125,7 +1139,7 @@ class ExactRecurrentLearner(RecurrentKernelLearner):
         start: torch.Tensor | None,
         after: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return parameters and values of one step; arguments as of ``RecurrentKernelLearner``."""
+        """Queue the forward pass of one step, as in ``RecurrentKernelLearner``."""
         passes, outputs, scans = self.steps_of[g.name]
         point_states(scans, before, start, after)
         for tower, launches in zip(self.towers, passes, strict=True):
@@ -1137,15 +1151,15 @@ class ExactRecurrentLearner(RecurrentKernelLearner):
 
 
 def sequence_shard(shard: Shard, drawn: int, minibatches: int) -> Shard:
-    """Return the blocks of a process for whole sequences: each has one for each minibatch.
+    """Return the blocks of a process for whole sequences, with one sequence per minibatch.
 
     Args:
-        shard: The environments of this process.
+        shard: Environments of this process.
         drawn: Sequences of one environment.
-        minibatches: Of one epoch.
+        minibatches: Minibatches of one epoch.
 
     Raises:
-        ParameterError: If blocks of that size would not stay within a process.
+        ParameterError: If blocks of that size would cross processes.
     """
     fitting = max(1, shard.all_envs * drawn // minibatches)
     blocks = min(shard.all_blocks, fitting)
@@ -1156,6 +1170,6 @@ def sequence_shard(shard: Shard, drawn: int, minibatches: int) -> Shard:
             return found
     raise ParameterError(
         f"num_envs = {shard.all_envs} and num_minibatches = {minibatches} leave {blocks} blocks of "
-        f"sequences, which {shard.ranks.size} processes cannot share evenly; take more "
+        f"sequences, which {shard.ranks.size} processes cannot share evenly. Take more "
         f"environments, or fewer minibatches"
     )

@@ -1,12 +1,11 @@
-"""Networks with convolutions, hidden state, normalisation or many layers, and those that read bits
-or bytes, on tensor cores: products by PyTorch's library, convolutions of observations and scans by
-``kernels/learn``.
+"""Networks with convolutions, hidden state, normalization or many layers, on tensor cores.
 
-Rows, weights and derivatives are rounded to bfloat16 before products; sums, outputs and hidden
-states are float32. The rows of a step lie together, so that each product is one call for all
-sequences of a minibatch.
+They also include networks that read bits or bytes. Products use PyTorch's library. Convolutions of
+observations and scans use ``kernels/learn``. Rows, weights and gradients are rounded to bfloat16
+before products. Accumulators, outputs and hidden states are float32. The rows of a step are
+contiguous, so that each product is one call for all sequences of a minibatch.
 
-Letters: T steps, N environments, C agents of a group; R rows of a minibatch.
+Letters: T steps, N environments, C agents of a group, R rows of a minibatch.
 """
 
 from __future__ import annotations
@@ -54,39 +53,38 @@ from cupydrive.scans import SHARES as GRU_SHARES
 from cupydrive.scans import STEPS_AT_ONCE, gru_program, gru_teams, mingru_program
 from cupydrive.spec import Group
 
-ROW_ENTRIES = 8  # entries of bfloat16 that a library reads at once
+ROW_ENTRIES = 8  # alignment of rows for the library, in entries of bfloat16
 ROWS_AT_ONCE = 64  # of rows.cu
-LEAST_PATCHES = 16  # that a team of mma/conv.cu multiplies at once; a power of two from there on
+LEAST_PATCHES = 16  # smallest tile of a team of mma/conv.cu. Tiles are powers of two
 STAGED_BYTES = 16 * 1024  # of images in its shared memory
-PRODUCTS = 8  # of such a team, one after the other
-TEAMS_OF_PROCESSOR = 8  # that share out the gradient of convolutions
+PRODUCTS = 8  # consecutive tiles of such a team
+TEAMS_OF_PROCESSOR = 8  # that split the gradient of convolutions
 HALF = "#define HALF 1\n"
-Queued = KernelLaunch | Callable[[], object]  # queues something
+Queued = KernelLaunch | Callable[[], object]  # a call queues work
 
 
 def row_width(n: int) -> int:
-    """Return ``n`` rounded up to what a library reads at once."""
+    """Round ``n`` up to the library's alignment."""
     return -(-n // ROW_ENTRIES) * ROW_ENTRIES
 
 
 def half_zeros(device: str, *shape: int) -> torch.Tensor:
-    """Return zeros in bfloat16."""
+    """Allocate zeros in bfloat16."""
     return zeros(device, *shape, dtype=torch.bfloat16)
 
 
 def product(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, adds: bool = False) -> None:
-    """Write the product of bfloat16 matrices into ``out``, or add it (``adds``)."""
+    """Write the product of bfloat16 matrices to ``out``. With ``adds``, accumulate it."""
     if out.dtype == a.dtype:
         torch.addmm(out, a, b, out=out) if adds else torch.mm(a, b, out=out)
     elif a.is_cuda:
         torch.mm(a, b, out_dtype=out.dtype, out=out)
-    else:  # for tests
+    else:  # only in tests
         out.copy_(a.float() @ b.float())
 
 
 class MatrixSteps(UncopiedSteps):
-    """As ``Steps``, for weights that a library multiplies by: in bfloat16, rows and columns padded
-    with zeros.
+    """``Steps`` that also round the weights to padded bfloat16 matrices for a library.
 
     Attributes:
         matrices: (padded OUT, padded IN) and (padded OUT,) of each layer.
@@ -98,7 +96,7 @@ class MatrixSteps(UncopiedSteps):
         self.make_matrices()
 
     def make_matrices(self) -> None:
-        """Take the memory of the matrices, and describe what rounds the weights."""
+        """Allocate the matrices, and create the launch that rounds the weights."""
         executor, layout = self.executor, self.layout
         sizes = [(row_width(out), row_width(into)) for into, out in layout.layers]
         flat = half_zeros(executor.name, sum(out * (into + 1) for out, into in sizes))
@@ -112,7 +110,7 @@ class MatrixSteps(UncopiedSteps):
         self.round = KernelLaunch(program, "round_weights", layout.rows, len(flat), pointers)
 
     def beside(self, weights: Sequence[torch.Tensor]) -> Self:
-        """Return what rounds other weights of an equal network, as ``Steps.beside``."""
+        """Return an object that rounds other weights of an equal network, as in ``Steps``."""
         other = super().beside(weights)
         other.make_matrices()
         return other
@@ -122,7 +120,7 @@ class MatrixSteps(UncopiedSteps):
         self.round()
 
     def descend(self, epoch: int, minibatch: int) -> None:
-        """ActingStep along the gradient that was computed last, and round the new weights."""
+        """Take a step with the last gradient, and round the new weights."""
         super().descend(epoch, minibatch)
         self.lay_out()
 
@@ -139,9 +137,9 @@ class Linear:
     """One linear layer.
 
     Args:
-        task: What is learnt.
-        layer: Its number.
-        shared: ``matrices`` of ``MatrixSteps`` and the network's ``own`` weights, float32; for
+        task: ``Task``.
+        layer: Index of the layer.
+        shared: ``matrices`` of ``MatrixSteps``, and the network's ``own`` weights, float32. For
             learning also ``partials`` (1, ...).
     """
 
@@ -159,7 +157,7 @@ class Linear:
             self.bias_sums = partials[0, at + sums.numel() :][: self.out]
 
     def forwards(self, x: torch.Tensor, out: torch.Tensor, biased: bool = True) -> Queued:
-        """Return what fills ``out`` (R, padded OUT) from ``x`` (R, padded IN)."""
+        """Return work that computes ``out`` (R, padded OUT) from ``x`` (R, padded IN)."""
         weight = self.weight.t()
         if not biased:
             return lambda: product(x, weight, out)
@@ -170,7 +168,7 @@ class Linear:
         return lambda: torch.addmm(self.bias.float(), x.float(), weight.float(), out=out)
 
     def gradient(self, x: torch.Tensor, slopes: torch.Tensor, biased: bool = True) -> Queued:
-        """Return what fills this layer's part of the gradient, from derivatives by its outputs."""
+        """Return work that computes this layer's weight gradient from its outputs' gradients."""
         left = slopes[:, : self.out]
 
         def both() -> None:
@@ -181,18 +179,18 @@ class Linear:
         return both
 
     def by_inputs(self, slopes: torch.Tensor, by_x: torch.Tensor, adds: bool = False) -> Queued:
-        """Return what fills ``by_x`` (R, padded IN), or adds to it, from derivatives by outputs."""
+        """Return work that computes or accumulates ``by_x`` (R, padded IN)."""
         return lambda: product(slopes, self.weight, by_x, adds)
 
 
 class LibraryConvolution(Linear):
-    """A layer of convolutions whose images are rows of another layer.
+    """A convolutional layer whose images are the outputs of another layer.
 
     Args:
-        task: What is learnt.
-        layer: Its number.
-        shared: As of ``Linear``.
-        sizes: Its sizes.
+        task: ``Task``.
+        layer: Index of the layer.
+        shared: Argument of ``Linear``.
+        sizes: Sizes of the layer.
     """
 
     def __init__(self, task: Task, layer: int, shared: Shared, sizes: ConvLayer) -> None:
@@ -203,11 +201,11 @@ class LibraryConvolution(Linear):
         self.kernels = kernels.unflatten(1, square).permute(0, 3, 1, 2)
 
     def images(self, rows: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-        """Return rows as images (R, C, H, W) of shape (H, W, C), in the same memory."""
+        """Return a view of rows as images (R, C, H, W), for images of shape (H, W, C)."""
         return rows[:, : math.prod(shape)].unflatten(1, shape).permute(0, 3, 1, 2)
 
     def forwards(self, x: torch.Tensor, out: torch.Tensor, biased: bool = True) -> Queued:
-        """Return what fills ``out`` from ``x``."""
+        """Return work that computes ``out`` from ``x``."""
         images, to = self.images(x, self.sizes.image), self.images(out, self.sizes.out)
         bias, stride = self.bias[: self.out], self.sizes.stride
         return lambda: to.copy_(functional.conv2d(images, self.kernels, bias, stride))
@@ -215,14 +213,14 @@ class LibraryConvolution(Linear):
     def backwards(
         self, x: torch.Tensor, slopes: torch.Tensor, mask: list[bool]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return derivatives by the images and by the kernels; ``mask``: which of the two."""
+        """Return the gradients of images and kernels. ``mask`` selects which are computed."""
         stride, zero = [self.sizes.stride] * 2, [0, 0]
         about = None, stride, zero, [1, 1], False, zero, 1, [*mask, False]
         images = self.images(slopes, self.sizes.out), self.images(x, self.sizes.image)
         return torch.ops.aten.convolution_backward(*images, self.kernels, *about)[:2]
 
     def gradient(self, x: torch.Tensor, slopes: torch.Tensor, biased: bool = True) -> Queued:
-        """Return what fills the kernels' part of the gradient."""
+        """Return work that computes the kernels' weight gradient."""
 
         def fill() -> None:
             by_kernels = self.backwards(x, slopes, [False, True])[1]
@@ -231,13 +229,13 @@ class LibraryConvolution(Linear):
         return fill
 
     def by_inputs(self, slopes: torch.Tensor, by_x: torch.Tensor, adds: bool = False) -> Queued:
-        """Return what fills ``by_x`` from derivatives by outputs."""
+        """Return work that computes ``by_x`` from the outputs' gradients."""
         to = self.images(by_x, self.sizes.image)
         return lambda: to.copy_(self.backwards(by_x, slopes, [True, False])[0])
 
 
 class HalfSlots(Slots):
-    """Memory for the rows of one minibatch, in bfloat16; each block is a piece of the sums."""
+    """Memory for the rows of one minibatch in bfloat16. Each block is a piece of the sums."""
 
     def __init__(self, task: Task, learn: np.ndarray, shared: Shared) -> None:
         learn = learn.copy()
@@ -245,7 +243,7 @@ class HalfSlots(Slots):
         super().__init__(task, learn, shared)
 
     def zeros(self, columns: int) -> torch.Tensor:
-        """Return rows of so many numbers in bfloat16, all 0."""
+        """Allocate rows of ``columns`` bfloat16 entries, all 0."""
         return half_zeros(self.task.executor.name, self.rows, columns)
 
 
@@ -265,7 +263,7 @@ def rows_unit(task: Task, width: int) -> Unit:
 
 
 def patches_at_once(layer: ConvLayer, executor: Executor) -> int:
-    """Return how many patches of a layer a team multiplies at once; 0: none fit into its memory."""
+    """Return the number of patches of a team's tile, or 0 if none fits into its memory."""
     width, channels = padded(layer.inputs) + SKEW, padded(layer.channels)
     patches = PATCHES
     while patches >= LEAST_PATCHES:
@@ -295,8 +293,9 @@ def convolution_unit(task: Task, sizes: ConvLayer) -> Unit:
 
 
 class SeenConvolution(Linear):
-    """A layer of convolutions of observations, with its activation: ``kernels/learn/mma/conv.cu``;
-    arguments as of ``LibraryConvolution``.
+    """A convolutional layer of observations, with activation: ``kernels/learn/mma/conv.cu``.
+
+    The arguments are those of ``LibraryConvolution``.
     """
 
     def __init__(self, task: Task, layer: int, shared: Shared, sizes: ConvLayer) -> None:
@@ -307,14 +306,15 @@ class SeenConvolution(Linear):
         self.executor = task.executor
 
     def tiles(self, rows: int) -> int:
-        """Return how many teams have so many rows."""
+        """Return the number of teams for ``rows`` rows."""
         return -(-rows * self.sizes.positions // self.tile)
 
     def work(
         self, make: Callable[[int], torch.Tensor], slots: Slots | None
     ) -> tuple[list[Queued], torch.Tensor, Callable[[], tuple[list[Queued], torch.Tensor]]]:
-        """Return work forwards, the outputs, and what makes the work backwards and rows for
-        derivatives by the outputs.
+        """Return forward work, outputs, and a function.
+
+        The function returns the backward work and rows for the outputs' gradients.
         """
         program, out = self.executor.build(self.unit), make(self.width)
         own = {"weight": self.own_weight, "bias": self.own_bias, "out": out}
@@ -341,12 +341,12 @@ class SeenConvolution(Linear):
 
 
 class Encoder:
-    """Convolutions, and hidden layers, each a product, perhaps a normalisation, and an activation.
+    """Convolutions and hidden layers: a product, an optional normalization, and an activation each.
 
     Args:
-        task: What is learnt.
-        layers: Numbers of the layers, gains and biases among them.
-        shared: As of ``Linear``.
+        task: ``Task``.
+        layers: Indices of the layers, including gains and biases.
+        shared: Argument of ``Linear``.
     """
 
     def __init__(self, task: Task, layers: range, shared: Shared) -> None:
@@ -370,7 +370,7 @@ class Encoder:
         return KernelLaunch(program, kernel, *about, pointers, {"rows": rows})
 
     def norm(self, k: int) -> Program:
-        """Return what launches a layer's normalisation."""
+        """Return the program of a layer's normalization."""
         width = self.gains[k].out
         unit = norm_unit(self.task, width, row_width(width), (1, width, 2 * width), half=True)
         return self.task.executor.build(unit)
@@ -378,13 +378,15 @@ class Encoder:
     def work(
         self, x: torch.Tensor | None, make: Callable[[int], torch.Tensor], slots: Slots | None
     ) -> tuple[list[Queued], torch.Tensor, Callable[[], tuple[list[Queued], torch.Tensor | None]]]:
-        """Return work forwards, the outputs, and what makes the work backwards and rows for
-        derivatives by the outputs, None without layers.
+        """Return forward work, outputs, and a function.
+
+        The function returns the backward work and rows for the outputs' gradients, or None without
+        layers.
 
         Args:
-            x: (R, padded D) observations; None: convolutions read them.
-            make: Returns rows of so many numbers.
-            slots: ``Slots`` of the rows; None: they are acted upon.
+            x: (R, padded D) observations, or None if convolutions read them.
+            make: Function that allocates rows with a number of entries.
+            slots: ``Slots`` of the rows, or None for acting.
         """
         forwards: list[Queued] = []
         backs: list[Callable[[], tuple[list[Queued], torch.Tensor]]] = []
@@ -420,8 +422,9 @@ class Encoder:
     def activated(
         self, linear: Linear, x: torch.Tensor, make: Callable[[int], torch.Tensor]
     ) -> tuple[list[Queued], torch.Tensor, Callable[[], tuple[list[Queued], torch.Tensor]]]:
-        """Return work forwards, the outputs of a layer, and what makes the work backwards and rows
-        for derivatives by the outputs.
+        """Return forward work, outputs of a layer, and a function.
+
+        The function returns the backward work and rows for the outputs' gradients.
         """
         out = make(row_width(linear.outputs))
 
@@ -441,7 +444,7 @@ class Encoder:
     def normalised(
         self, k: int, x: torch.Tensor, make: Callable[[int], torch.Tensor], slots: Slots | None
     ) -> tuple[list[Queued], torch.Tensor, Callable[[], tuple[list[Queued], torch.Tensor]]]:
-        """Return the same of a layer whose product is normalised."""
+        """Return the results of ``activated`` for a layer with normalization."""
         linear, gains, program = self.linears[k], self.gains[k], self.norm(k)
         left, out = make(row_width(linear.out)), make(row_width(linear.out))
         own = {"gain": gains.own_weight, "bias": gains.own_bias}
@@ -473,13 +476,13 @@ Backwards = Callable[[torch.Tensor, torch.Tensor | None], list[Queued]]
 
 
 class ScannedCore:
-    """The core of one tower, whose steps are scanned by one launch for each layer.
+    """Core of one tower, with one scan launch per layer.
 
     Args:
-        task: What is learnt.
-        layers: Numbers of its linear layers.
-        places: Where each layer's states begin among an agent's.
-        shared: As of ``Linear``.
+        task: ``Task``.
+        layers: Indices of its linear layers.
+        places: Offsets of the layers' states in an agent's hidden state.
+        shared: Argument of ``Linear``.
     """
 
     def __init__(self, task: Task, layers: range, places: range, shared: Shared) -> None:
@@ -491,23 +494,23 @@ class ScannedCore:
     def scans(
         self, x: torch.Tensor, make: Callable[[int], torch.Tensor], ends: Ends
     ) -> tuple[list[Queued], torch.Tensor, Backwards]:
-        """Return work forwards, the outputs, and what makes the work backwards.
+        """Return forward work, outputs, and a function that returns the backward work.
 
         Args:
-            x: (R, padded IN) that it reads.
-            make: Returns rows of so many numbers.
-            ends: What scans begin and end with.
+            x: (R, padded IN) inputs.
+            make: Function that allocates rows with a number of entries.
+            ends: Boundary states of the scans.
         """
         raise NotImplementedError
 
 
 class GruCore(ScannedCore):
-    """``kernels/learn/mma/gru.cu``."""
+    """GRU core: ``kernels/learn/mma/gru.cu``."""
 
     def scans(
         self, x: torch.Tensor, make: Callable[[int], torch.Tensor], ends: Ends
     ) -> tuple[list[Queued], torch.Tensor, Backwards]:
-        """Return work forwards, the outputs, and what makes the work backwards."""
+        """Return forward work, outputs, and a function that returns the backward work."""
         inner, outer = self.linears
         device, size = self.task.executor.name, self.size
         gates, out = make(3 * size), make(size)
@@ -543,12 +546,12 @@ class GruCore(ScannedCore):
 
 
 class MinGruCore(ScannedCore):
-    """``kernels/learn/recurrent/mingru.cu``."""
+    """MinGRU core: ``kernels/learn/recurrent/mingru.cu``."""
 
     def scans(
         self, x: torch.Tensor, make: Callable[[int], torch.Tensor], ends: Ends
     ) -> tuple[list[Queued], torch.Tensor, Backwards]:
-        """Return work forwards, the outputs, and what makes the work backwards."""
+        """Return forward work, outputs, and a function that returns the backward work."""
         device, size = self.task.executor.name, self.size
         program, threads = mingru_program(size, torch.device(device), torch.bfloat16)
         ints, about = ends.ints, (ends.count * threads, ends.count * ends.steps * size)
@@ -590,12 +593,12 @@ class TensorTower:
     """One tower of a network.
 
     Args:
-        task: What is learnt.
-        number: Which.
-        shared: As of ``Linear``.
+        task: ``Task``.
+        number: Index of the tower.
+        shared: Argument of ``Linear``.
 
     Attributes:
-        central: Whether it sees what a central critic does.
+        central: Whether it reads the observations of a central critic.
     """
 
     def __init__(self, task: Task, number: int, shared: Shared) -> None:
@@ -617,8 +620,10 @@ class TensorTower:
     def rounded(
         self, make: Callable[[int], torch.Tensor], slots: Slots | None
     ) -> tuple[list[Queued], torch.Tensor | None]:
-        """Return work that rounds observations, and (R, padded D) of them; None if convolutions
-        read them. Arguments as of ``Encoder.work``.
+        """Return work that rounds observations, and the rounded observations (R, padded D).
+
+        They are None if convolutions read observations. The arguments are those of
+        ``Encoder.work``.
         """
         if self.layout.network.conv is not None:
             return [], None
@@ -639,8 +644,9 @@ class TensorTower:
         ends: Ends,
         slots: Slots | None = None,
     ) -> tuple[list[Queued], torch.Tensor, Callable[[torch.Tensor], list[Queued]]]:
-        """Return work forwards, the outputs (R, padded) float32, and what makes the work backwards
-        from derivatives by them in bfloat16.
+        """Return forward work, outputs (R, padded) float32, and a function.
+
+        The function returns the backward work for the outputs' gradients in bfloat16.
         """
         work, x, encoder_back = self.encoder.work(obs, make, slots)
         core_back: Backwards | None = None
@@ -663,8 +669,10 @@ class TensorTower:
 
 
 class RecurrentTensorGradients(Minibatches):
-    """The gradients of one policy with hidden state; arguments as ``Minibatches``', whose
-    ``shared`` has ``start`` (T, N, C) and ``first`` (N, C, M) of each group, too.
+    """Gradients of one policy that is computed by parts, on tensor cores.
+
+    The arguments are those of ``Minibatches``. With a hidden state, ``shared`` also has ``start``
+    (T, N, C) and ``first`` (N, C, M) of each group.
     """
 
     parts = 1
@@ -702,7 +710,7 @@ class RecurrentTensorGradients(Minibatches):
         self.work: list[Queued] = [*forwards, loss, report, *backwards]
 
     def compute(self, epoch: int, minibatch: int) -> None:
-        """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""
+        """Compute ``partials`` of one minibatch from ``arrange``."""
         for work in self.work:
             if isinstance(work, KernelLaunch):
                 work.choose(epoch, minibatch)
@@ -714,10 +722,10 @@ class RecurrentTensorGradients(Minibatches):
 
 
 class RecurrentTensorLearner(RecurrentKernelLearner):
-    """One policy of PPO or A2C with hidden state, on tensor cores."""
+    """PPO or A2C of a policy that is computed by parts, on tensor cores."""
 
     def units(self) -> list[Unit]:
-        """Return the ``Unit``s that it launches."""
+        """Return the ``Unit``s of its launches."""
         units, network, task = [], self.layout.network, self.task
         for number in range(network.towers):
             layout, _ = self.layout.of_tower(number)
@@ -732,12 +740,12 @@ class RecurrentTensorLearner(RecurrentKernelLearner):
         return [*units, loss_unit(task, strides, PAD)]
 
     def sequence_tensors(self) -> dict[str, Any]:
-        """Return what gradients need besides, by name."""
+        """Return additional tensors for gradients, by name."""
         own = {"matrices": self.steps.matrices, "own": self.steps.weights}
         return super().sequence_tensors() | own
 
     def passes_of(self, num_envs: int) -> dict[str, ActingStep]:
-        """Return by group the forward passes of one step of so many environments."""
+        """Return the forward passes of one step of ``num_envs`` environments, by group."""
         layout, device = self.layout, self.task.executor.name
         passes: dict[str, ActingStep] = {}
         for g in self.groups:
@@ -772,7 +780,7 @@ class RecurrentTensorLearner(RecurrentKernelLearner):
         start: torch.Tensor | None,
         after: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return parameters and values of one step; arguments as of ``RecurrentKernelLearner``."""
+        """Queue the forward pass of one step, as in ``RecurrentKernelLearner``."""
         step, size = self.steps_of[g.name], self.layout.size
         for see, central in step.sees:
             point_rows(self, see, "obs", obs, critic_obs if central else None)
@@ -788,10 +796,10 @@ class ActingStep:
     """Forward passes of one step of all agents of a group.
 
     Args:
-        sees: Launches among ``works`` that read observations, and whether those are a central
+        sees: Launches in ``works`` that read observations, and whether these are a central
             critic's.
-        works: All of it.
-        scans: Launches among them that step a layer, and where its states begin among an agent's.
+        works: All work of the step.
+        scans: Launches in ``works`` that step a core's layer, with the offset of its states.
         outputs: (rows, padded) float32 of each tower.
     """
 

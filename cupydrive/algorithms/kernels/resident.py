@@ -1,10 +1,11 @@
-"""All minibatches of an iteration by one block of a GPU: ``kernels/learn/mma/resident.cu`` and
-``group_resident.cu``.
+"""All minibatches of an iteration in one block.
 
-For runs side by side that are as many as blocks have room for: each has a block of its own, which
-keeps the weights and Adam's averages from the first minibatch to the last. A run alone is sooner by
-the launches of ``tensor.py`` and ``steps.py``, each of which is shared out among many blocks. Where
-actor and critic are one tower, as wide as a warp group wants it, blocks are warp groups.
+The kernels are ``kernels/learn/mma/resident.cu`` and ``kernels/learn/hopper/group_resident.cu``.
+They are for runs side by side, if there are at least as many as resident blocks. Each run has its
+own block, which keeps the weights and Adam's moments from the first minibatch to the last. A single
+run is faster with the launches of ``tensor.py`` and ``steps.py``, which are split among many
+blocks.
+If actor and critic are one tower with suitable widths, a block is a warpgroup.
 """
 
 from __future__ import annotations
@@ -34,14 +35,12 @@ from cupydrive.executors.interop import make_call
 from cupydrive.protocols import Executor
 
 RESIDENT_ROWS = 256  # of a minibatch
-RESIDENT_SUMS = 64  # of gradients, in the registers of one thread, that leave room for two blocks
+RESIDENT_SUMS = 64  # gradient accumulators per thread that allow two resident blocks
 GROUP_RESIDENT = Way("hopper/group_resident", GROUPS.rows, GROUPS.threads)
 
 
 def resident_bytes(layout: NetworkLayout, rows: int) -> int:
-    """Return the bytes of shared memory of ``struct Workspace`` of a block that has ``rows`` rows
-    at once.
-    """
+    """Return the shared memory of ``struct Workspace`` for tiles of ``rows`` rows, in bytes."""
     numbers = 4 * (layout.gradient - PAD)
     tower = max(tower_bytes(tower, rows) for tower in layout.towers)
     kept = max(tower, numbers) if len(layout.towers) == 1 else tower + numbers
@@ -49,8 +48,9 @@ def resident_bytes(layout: NetworkLayout, rows: int) -> int:
 
 
 def resident_rows_at_once(layout: NetworkLayout, executor: Executor, rows: int) -> int:
-    """Return the rows of a tile for minibatches of ``rows`` rows: as many as leave a second block
-    room, or as have room.
+    """Return the rows of a tile for minibatches of ``rows`` rows.
+
+    Tiles that allow a second resident block are preferred.
     """
     fit = [
         n
@@ -63,8 +63,10 @@ def resident_rows_at_once(layout: NetworkLayout, executor: Executor, rows: int) 
 
 
 def group_bytes(tower: Sequence[int]) -> int:
-    """Return the bytes of shared memory of a block of ``group_resident.cu``, at most, for a network
-    of this tower.
+    """Return the maximum shared memory of a block of ``group_resident.cu``, in bytes.
+
+    Args:
+        tower: Widths of the tower.
     """
     first, *hidden, last = (
         next(n for n in (PAD, 2 * PAD, WIDEST_TENSOR) if width <= n)
@@ -77,22 +79,18 @@ def group_bytes(tower: Sequence[int]) -> int:
         weights + rows + PAD * WIDEST_TENSOR,
         biases_and_results + 2 * average_count(tower),
     )
-    # what lies at multiples of 1,024 leaves gaps
+    # alignment to 1,024 bytes leaves gaps
     return 2 * halves + 4 * floats + 2**10 * (len(tower) + 2)
 
 
 def average_count(tower: Sequence[int]) -> int:
-    """Return the numbers of weights, and beside them, of which ``group_resident.cu`` keeps the
-    averages.
-    """
+    """Return the number of weights and padding entries with moments in ``group_resident.cu``."""
     columns = tower[0] + 1, *[WIDEST_TENSOR + 1] * (len(tower) - 3), tower[-1]
     return sum(WIDEST_TENSOR * -(-n // 8) * 8 for n in columns)
 
 
 def fits_groups(tower: Sequence[int], executor: Executor) -> bool:
-    """Return whether two blocks of one warp group have room for a network of this tower, in memory
-    and in registers.
-    """
+    """Return whether two blocks of one warpgroup fit into shared memory and registers."""
     return (
         grouped(tower)
         and group_sums(tower) <= RESIDENT_SUMS
@@ -101,10 +99,9 @@ def fits_groups(tower: Sequence[int], executor: Executor) -> bool:
 
 
 def resident_way(task: Task) -> Way | None:
-    """Return the ``Way`` in which one block learns from all minibatches, or None where it should
-    not.
+    """Return the ``Way`` in which one block learns from all minibatches, or None.
 
-    It should where runs share a GPU so that each has one of its processors.
+    It is used if runs share a GPU so that each has one of its processors.
     """
     layout, executor, rows = task.layout, task.executor, task.minibatch_rows
     if (
@@ -126,8 +123,9 @@ def resident_way(task: Task) -> Way | None:
 
 
 class ResidentGradients(Minibatches):
-    """The gradients of one policy's loss, and the steps along them; the arguments are those of
-    ``TensorGradients``.
+    """Gradients of one policy's loss, and optimizer steps, in one launch.
+
+    The arguments are those of ``TensorGradients``.
     """
 
     parts = 1
@@ -142,7 +140,7 @@ class ResidentGradients(Minibatches):
         super().__init__(task, columns, shared, 1, {"table": self.table} | shared["weights"])
 
     def learn(self, steps: Steps) -> None:
-        """Take the steps of all minibatches that ``arrange`` has drawn."""
+        """Take the steps of all minibatches from ``arrange``."""
         count = self.epochs * self.minibatches
         ints = {"from": 0, "until": count, "looks": False, "tiles": self.tiles, "each": self.each}
         floats = {"inverse_each": 1 / self.each if self.each else 0.0}

@@ -1,4 +1,4 @@
-"""Running means and variances whose sums have a fixed order: ``kernels/learn/statistics.cu``.
+"""Running means and variances with a fixed order of summation: ``kernels/learn/statistics.cu``.
 
 Letters: T steps, N environments, C agents of a group, D columns.
 """
@@ -15,11 +15,11 @@ from cupydrive.protocols import Executor
 
 
 class RunningMeanStd:
-    """Mean and variance of all rows seen so far.
+    """Mean and variance of all previous rows.
 
     Args:
-        shape: Of one row.
-        device: Where.
+        shape: Shape of one row.
+        device: Device of the tensors.
     """
 
     def __init__(self, shape: tuple[int, ...], device: torch.device | str) -> None:
@@ -28,11 +28,11 @@ class RunningMeanStd:
         self.count = torch.full((), 1e-4, device=device, dtype=torch.float64)
 
     def normalized(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return ``rows`` (B, *shape) with mean 0 and deviation 1, clipped to [-10, 10]."""
+        """Normalize ``rows`` (B, *shape) to mean 0 and deviation 1, and clip them to [-10, 10]."""
         return ((rows - self.mean.float()) * self.scale()).clamp(-10.0, 10.0)
 
     def scale(self) -> torch.Tensor:
-        """Return one over the deviation, float32."""
+        """Return the reciprocal of the standard deviation, float32."""
         return (self.variance + 1e-8).rsqrt().float()
 
     def tensors(self) -> dict[str, torch.Tensor]:
@@ -40,8 +40,8 @@ class RunningMeanStd:
         return {"mean": self.mean, "variance": self.variance, "count": self.count}
 
 
-# of the steps of a rollout, at most: so many threads add the rows of a column and a block of
-# environments at once
+# Maximum number of slices of the steps of a rollout. Each slice of a column and a block of
+# environments is summed by one thread.
 SLICES = 8
 
 
@@ -51,22 +51,25 @@ def statistics_unit() -> Unit:
 
 
 class Statistics:
-    """Lets ``RunningMeanStd`` take rows in, with the same bits on any number of threads and
-    processes.
+    """Adds rows to ``RunningMeanStd``, with the same bits for any number of threads and processes.
 
     Args:
-        executor: Where.
+        executor: Executor of the kernels.
         shard: ``Shard`` of the environments.
     """
 
     def __init__(self, executor: Executor, shard: Shard) -> None:
         self.program = executor.build(statistics_unit())
         self.device, self.shard = executor.name, shard
-        self.memory: dict[tuple, torch.Tensor] = {}  # by name and shape; an iteration takes none
+        self.memory: dict[tuple, torch.Tensor] = {}  # by name and shape, allocated in advance
 
     def reserve(self, steps: int, agents: int, columns: int) -> None:
-        """Take the memory for ``columns`` numbers of each agent of a group in each step, and for
-        its returns.
+        """Allocate memory for the rows and returns of a group.
+
+        Args:
+            steps: T.
+            agents: Number of agents of the group.
+            columns: Number of entries of one agent in each step.
         """
         for width in (columns, 1):
             slices = self.sums_of(steps, width)[0].shape[1]
@@ -76,25 +79,25 @@ class Statistics:
         self.zeros("counted", steps, self.shard.num_envs, agents, dtype=torch.uint8)
 
     def zeros(self, name: str, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Return memory for what has this name and shape, the same at each call."""
+        """Return the memory with this name and shape. Allocate it on the first call."""
         if (name, shape) not in self.memory:
             self.memory[name, shape] = zeros(self.device, *shape, dtype=dtype)
         return self.memory[name, shape]
 
     def sums_of(self, steps: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return memory for sums and squares of all chunks, (B, slices of the steps, D) each."""
+        """Return the sums and squares of all chunks, (B, slices of the steps, D) each."""
         shape = self.shard.all_blocks, min(steps, SLICES), columns
         return self.zeros("sums", *shape), self.zeros("squares", *shape)
 
     def update(
         self, rms: RunningMeanStd, values: torch.Tensor, active: torch.Tensor | None = None
     ) -> None:
-        """Take rows into a running mean and variance.
+        """Update a running mean and variance.
 
         Args:
-            rms: Of shape (D,), or () for one column.
+            rms: Statistics of shape (D,), or () for one column.
             values: (T, N, C, D) float32.
-            active: (T, N, C) bool, the rows that count. None: all.
+            active: (T, N, C) bool, rows that count. Defaults to all.
         """
         shard, (steps, n, agents, columns) = self.shard, values.shape
         sums, squares = self.sums_of(steps, columns)
@@ -124,8 +127,9 @@ class Statistics:
         self.program.launch("count_rows", call, 1)
 
     def scale(self, rms: RunningMeanStd, center: torch.Tensor | None, scale: torch.Tensor) -> None:
-        """Write the mean of ``rms`` and one over its deviation as float32; ``center`` may
-        be None.
+        """Write the mean of ``rms`` and its reciprocal standard deviation as float32.
+
+        ``center`` may be None.
         """
         columns = scale.numel()
         pointers = {"mean": rms.mean, "variance": rms.variance, "center": center, "scale": scale}
@@ -141,18 +145,19 @@ class Statistics:
         gamma: torch.Tensor,
         held: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Follow the discounted return of each agent of a group.
+        """Update the discounted return of each agent of a group.
 
         Args:
             rollout: ``Rollout``.
-            name: The group's.
-            running: (N, C) float32: returns so far, changed in place.
-            gamma: () float32, the discount.
-            held: (N, C) uint8, which steps are held (``kernels/train/advantages.cu``). None if
+            name: Name of the group.
+            running: (N, C) float32, current returns, changed in place.
+            gamma: () float32, the discount factor.
+            held: (N, C) uint8, steps that are held by ``kernels/train/advantages.cu``. None if
                 agents are always active.
 
         Returns:
-            (T, N, C, 1) returns after each step, and (T, N, C) which of them count. None: all.
+            (T, N, C, 1) returns after each step, and (T, N, C) flags of those that count, or None
+            for all.
         """
         reward = rollout.reward[name]
         steps, n, agents = reward.shape

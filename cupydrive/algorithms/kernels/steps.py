@@ -1,4 +1,4 @@
-"""Launches that turn a gradient into new weights: ``kernels/learn/update.cu``."""
+"""Launches that compute new weights from a gradient: ``kernels/learn/update.cu``."""
 
 from __future__ import annotations
 
@@ -15,32 +15,34 @@ from cupydrive.protocols import Executor
 if TYPE_CHECKING:
     from cupydrive.algorithms.kernels.gradients import Minibatches
 
-# Tensors that a step reads or changes, in the order of ``struct Update``: four scheduled numbers,
+# Tensors that a step reads or changes, in the order of ``struct Update``: four scheduled values,
 # then counts and sums.
 SCHEDULED = ("learning_rate", "ent_coef", "vf_coef", "max_grad_norm")
 STEP_TENSORS = (*SCHEDULED, "skip", "bad", "iteration", "metric_sums")
-TEAMS_AT_ONCE = 4  # of one processor of a GPU, that take a step
+TEAMS_AT_ONCE = 4  # teams per processor of a GPU in a step
 
 
 class Steps:
-    """Adam, global-norm clipping, and the decision to take no step, for the weights of one network.
+    """Adam with global-norm clipping and skipped steps, for the weights of one network.
 
     Args:
-        executor: Where.
+        executor: Executor of the kernels.
         layout: ``NetworkLayout``.
-        weights: Tensors of the network, as ``tensors_of`` returns them: changed in place.
-        reported: Names of what is logged, ``"grad_norm"`` among them, as ``metric_sums`` has them.
-        shared: Tensors by name of ``SHARED``.
+        weights: Tensors of the network from ``tensors_of``, changed in place.
+        reported: Names of the logged metrics, including ``"grad_norm"``, in the order of
+            ``metric_sums``.
+        shared: Tensors by the names of ``STEP_TENSORS``.
 
     Attributes:
-        copied: Whether kernels read copies of the weights.
-        copies: (floats of ``copies`` in layers.cuh): the weights as kernels read them; None if they
-            read the weights.
-        steps: (tensors) float32: steps so far, once for each tensor, all equal.
-        first: Adam's average of gradients, a tensor for each of the weights.
-        second: Likewise, of their squares.
-        total: (floats of a gradient): the gradient of the last minibatch, before clipping, and sums
-            of what is reported.
+        copied: Whether kernels read packed copies of the weights.
+        copies: (floats of ``copies`` in layers.cuh), the packed weights, or None if kernels read
+            the
+            weights directly.
+        steps: (tensors) float32, number of steps, equal for all tensors.
+        first: Adam's first moments, one tensor per weight tensor.
+        second: Adam's second moments, one tensor per weight tensor.
+        total: (floats of a gradient), gradient of the last minibatch before clipping, and sums of
+            reported metrics.
     """
 
     copied = True
@@ -61,7 +63,8 @@ class Steps:
         self.total = zeros(device, layout.gradient)
         self.squares = zeros(device, layout.gradient // PAD - 1)
         self.step_size, self.corrections = zeros(device, 4), zeros(device, 3)
-        # Each team finds out by itself what happens: a CPU's thread for many rows at once.
+        # Each team decides by itself about clipping and skipping, a CPU thread for many rows at
+        # once.
         teams = executor.processors * (TEAMS_AT_ONCE if executor.max_team > 1 else 1)
         self.shares, self.processors = min(layout.rows, teams), executor.processors
         self.reported, self.shared = reported, shared
@@ -69,8 +72,12 @@ class Steps:
     def attach(
         self, gradients: Minibatches, target_kl: float | None = None, rectified: bool = False
     ) -> None:
-        """Prepare to step along gradients, by RAdam if ``rectified``; skip what follows an epoch
-        that ends above ``target_kl``.
+        """Prepare steps with the given gradients.
+
+        Args:
+            gradients: Source of the gradients.
+            target_kl: Skip the remaining steps after an epoch above this approximate KL divergence.
+            rectified: Use RAdam instead of Adam.
         """
         self.gradients = gradients
         strips, pieces = self.layout.gradient // PAD, len(gradients.sums)
@@ -91,11 +98,12 @@ class Steps:
         self.call = make_call(ints, pointers, floats={"target_kl": target_kl or 0.0})
 
     def beside(self, weights: Sequence[torch.Tensor]) -> Self:
-        """Return what copies other weights of an equal network for forward passes, by ``lay_out``;
-        it takes no steps.
+        """Return an object that packs other weights of an equal network for forward passes.
+
+        Its ``lay_out`` packs them. It must not take steps.
 
         Args:
-            weights: As those of this network.
+            weights: Tensors in the order of this network's.
         """
         other = copy.copy(self)
         other.weights, other.call = [p.detach() for p in weights], self.call.copy()
@@ -107,16 +115,12 @@ class Steps:
         return other
 
     def lay_out(self) -> None:
-        """Copy the weights, which a checkpoint or a caller may have changed, for kernels that read
-        copies.
-        """
+        """Pack the weights, which a checkpoint or a caller may have changed."""
         if self.copies is not None:
             self.program.launch("lay_out", self.call, self.layout.rows, self.layout.copied)
 
     def descend(self, epoch: int, minibatch: int) -> None:
-        """Step along the gradient that was computed last, of this minibatch; the last one of all
-        counts the iteration.
-        """
+        """Take a step with the last gradient. The last minibatch counts the iteration."""
         call, size = self.call, self.layout.gradient
         call["inverse"] = self.gradients.moments[epoch, minibatch].data_ptr()
         epoch_ends = minibatch == self.gradients.minibatches - 1
@@ -127,10 +131,10 @@ class Steps:
         self.program.launch("update", call, self.shares, size)
 
     def tensors(self, policy_order: Sequence[int]) -> dict[str, torch.Tensor]:
-        """Return Adam's state under torch's names.
+        """Return Adam's state by torch's names.
 
         Args:
-            policy_order: Numbers of the weights in the order of the module's parameters.
+            policy_order: Indices of the weights in the order of the module's parameters.
         """
         kept: dict[str, torch.Tensor] = {}
         for number, k in enumerate(policy_order):
@@ -140,6 +144,6 @@ class Steps:
 
 
 class UncopiedSteps(Steps):
-    """As ``Steps``, for kernels that read the weights themselves."""
+    """``Steps`` for kernels that read the weights directly."""
 
     copied = False

@@ -5,8 +5,8 @@ a warpgroup, otherwise by ``mma/tensor_gradient.cu``. Forward passes are compute
 ``mma/warp_forward.cu`` if layers fit into the registers of a warp, otherwise by
 ``mma/tensor_forward.cu``.
 
-Factors are rounded to bfloat16, sums are in float32, weights stay in float32. A CPU has the same
-kernels for tests. Letters: T steps, N environments; B blocks of environments, as in
+Operands are rounded to bfloat16. Accumulators and weights are float32. A CPU has the same kernels
+for tests. Letters: T steps, N environments, B blocks of environments, as in
 ``kernels/learn/minibatches.cuh``.
 """
 
@@ -35,43 +35,41 @@ from cupydrive.codegen.source import Unit
 from cupydrive.executors.ranks import Shard
 from cupydrive.protocols import Executor
 
-SKEW = 8  # entries between the rows of a matrix in shared memory
-TENSOR_ROWS = (128, 64, 32, 16)  # that a block may have at once
-TENSOR_THREADS, FEW_THREADS = 256, 128  # of a block, if its rows are many in all: the second
+SKEW = 8  # padding entries between the rows of a matrix in shared memory
+TENSOR_ROWS = (128, 64, 32, 16)  # allowed rows of a block's tile
+TENSOR_THREADS, FEW_THREADS = 256, 128  # of a block. The second is for at least MANY_ROWS rows
 MANY_ROWS = 2**18
-MOST_SUMS = 128  # of gradients, in the registers of one thread
-WARP_GROUPS = 90  # the one architecture that has wgmma
-WIDEST_TENSOR = 64  # layer of a warp group; hidden ones are more than half as wide
-WARP_ROWS = 32  # of a forward pass that one warp has at once
-WARPS_AT_ONCE = 16  # of a processor: with more rows than these have, each has rows of its own
-MANY_GROUP_ROWS = 2**17  # of a minibatch, from which warp groups are faster
-MOST_GROUP_SUMS = 140  # of gradients, in the registers of one thread of theirs
-# that one thread adds up where many gradients are added at once: AT_ONCE of kernels/learn/update.cu
+MOST_SUMS = 128  # gradient accumulators per thread
+WARP_GROUPS = 90  # the only architecture with wgmma
+WIDEST_TENSOR = 64  # widest layer of a warpgroup. Hidden layers have more than half this width
+WARP_ROWS = 32  # tile rows of a warp in a forward pass
+WARPS_AT_ONCE = 16  # per processor. With more rows, each warp has its own rows
+MANY_GROUP_ROWS = 2**17  # rows of a minibatch from which warpgroups are faster
+MOST_GROUP_SUMS = 140  # gradient accumulators per thread of a warpgroup
+# pieces that one thread adds if there are many gradients: AT_ONCE of kernels/learn/update.cu
 FEW_PIECES = 8
-OLDEST = 80  # architecture whose matrix units take bfloat16
+OLDEST = 80  # first architecture whose tensor cores support bfloat16
 
 
 def why_no_tensor(executor: Executor) -> str | None:
-    """Return why there are no matrix units that take bfloat16, or None if there are."""
+    """Return why there are no tensor cores for bfloat16, or None if there are."""
     if executor.name == "cpu":
         return "a CPU has no tensor cores for bfloat16"
     if architecture(executor) < OLDEST:
         return (
-            f"this GPU is sm_{architecture(executor)}; tensor cores take bfloat16 from "
+            f"this GPU is sm_{architecture(executor)}, but tensor cores take bfloat16 from "
             f"sm_{OLDEST} on"
         )
     return None
 
 
 def architecture(executor: Any) -> int:
-    """Return the compute capability of a GPU, such as 90; 0 of a CPU."""
+    """Return the compute capability of a GPU, such as 90, or 0 for a CPU."""
     return int(executor.device.compute_capability) if executor.name == "cuda" else 0
 
 
 def block_bytes(layout: NetworkLayout, rows: int) -> int:
-    """Return the bytes of shared memory of a block that has ``rows`` rows at once, of the tower
-    that needs more.
-    """
+    """Return the bytes of shared memory of a block for ``rows`` rows of its largest tower."""
     return (
         max(tower_bytes(tower, rows) for tower in layout.towers)
         + rows * 4
@@ -81,26 +79,27 @@ def block_bytes(layout: NetworkLayout, rows: int) -> int:
 
 
 def tower_bytes(tower: Sequence[int], rows: int) -> int:
-    """Return the bytes of one tower's weights, rows and results; ``tower``: widths from the
-    observation to the output.
+    """Return the size of one tower's weights, rows and results, in bytes.
+
+    Args:
+        tower: Widths from the observation to the output.
+        rows: Rows of a tile.
     """
     return weight_bytes(pairwise(tower)) + rows * tile_row_bytes(tower, tower[-1])
 
 
 def weight_bytes(layers: Iterable[tuple[int, int]]) -> int:
-    """Return the bytes of the weights, in bfloat16, and biases of layers (inputs, outputs)."""
+    """Return the bytes of bfloat16 weights and float32 biases of layers (inputs, outputs)."""
     return sum(padded(out) * (2 * (padded(into) + SKEW) + 4) for into, out in layers)
 
 
 def tile_row_bytes(widths: Sequence[int], results: int) -> int:
-    """Return the bytes of one row that has entries of these widths, in bfloat16, and so many
-    results.
-    """
+    """Return the bytes of one row with bfloat16 entries of these widths, and float32 results."""
     return 2 * sum(padded(width) + SKEW for width in widths) + 4 * (padded(results) + 1)
 
 
 def register_sums(layout: NetworkLayout, threads: int = TENSOR_THREADS) -> int:
-    """Return the floats of gradients that one of a block's ``threads`` sums up in registers."""
+    """Return the number of gradient accumulators in registers of each of ``threads`` threads."""
     warps = threads // WARP
 
     def sums(tower: Sequence[int]) -> int:
@@ -111,21 +110,20 @@ def register_sums(layout: NetworkLayout, threads: int = TENSOR_THREADS) -> int:
 
 
 def fitting_rows(layout: NetworkLayout, executor: Executor) -> list[int]:
-    """Return the numbers of rows that a block may have at once, the largest first; none if the
-    network is too large.
-    """
+    """Return the possible rows of a block's tile in descending order. Empty if none fits."""
     if register_sums(layout) > MOST_SUMS:
         return []
     return [n for n in TENSOR_ROWS if block_bytes(layout, n) <= executor.team_bytes]
 
 
 def block_shape(layout: NetworkLayout, executor: Executor, rows: int) -> tuple[int, int]:
-    """Return (rows at once, threads) of a block for ``rows`` rows: as many as leave no processor
-    without one.
+    """Return (rows of a tile, threads) of a block for ``rows`` rows.
+
+    The tile is as large as possible while every processor has a block.
     """
     fit = fitting_rows(layout, executor)
     few = register_sums(layout, FEW_THREADS) <= MOST_SUMS and TENSOR_ROWS[1] in fit
-    # more blocks share a processor, and wait for fewer threads of theirs
+    # smaller blocks share a processor and have cheaper barriers
     if rows >= MANY_ROWS and few:
         return TENSOR_ROWS[1], FEW_THREADS
     most = rows * len(layout.towers) // executor.processors
@@ -135,9 +133,7 @@ def block_shape(layout: NetworkLayout, executor: Executor, rows: int) -> tuple[i
 def tensor_forward_unit(
     layout: NetworkLayout, distribution: Distribution, executor: Executor, rows: int
 ) -> tuple[int, Unit]:
-    """Return the rows that a block has at once and the ``Unit`` of forward passes of
-    ``rows`` rows.
-    """
+    """Return the rows of a block's tile and the ``Unit`` of forward passes of ``rows`` rows."""
     constants, spaces = distribution_parts(distribution)
     if (
         rows >= WARPS_AT_ONCE * executor.processors * WARP_ROWS
@@ -155,8 +151,9 @@ def tensor_forward_unit(
 
 
 def warp_bytes(layout: NetworkLayout) -> int:
-    """Return the bytes of a block of ``mma/warp_forward.cu``, or more than there are if layers are
-    too wide.
+    """Return the size of a block of ``mma/warp_forward.cu`` in bytes.
+
+    If layers are too wide, it exceeds any shared memory.
     """
     if max(width for tower in layout.towers for width in tower[1:]) > WIDEST_TENSOR:
         return 2**30
@@ -167,9 +164,7 @@ def warp_bytes(layout: NetworkLayout) -> int:
 
 @dataclass(frozen=True)
 class Way:
-    """How gradients are computed: by ``kernels/learn/FILE.cu``, in blocks of ``threads`` with
-    ``rows`` rows at once.
-    """
+    """Gradient kernel: ``kernels/learn/FILE.cu`` with its threads per block and rows of a tile."""
 
     file: str
     rows: int
@@ -196,9 +191,7 @@ def gradient_way(layout: NetworkLayout, executor: Executor, rows: int) -> Way:
 
 
 def grouped(tower: Sequence[int]) -> bool:
-    """Return whether a tower's layers are as ``kernels/learn/hopper/group_gradient.cu``
-    wants them.
-    """
+    """Return whether ``kernels/learn/hopper/group_gradient.cu`` supports a tower's layers."""
     first, *hidden, last = tower
     wide = hidden and all(WIDEST_TENSOR // 2 < width <= WIDEST_TENSOR for width in hidden)
     return (
@@ -210,7 +203,7 @@ def grouped(tower: Sequence[int]) -> bool:
 
 
 def group_sums(tower: Sequence[int]) -> int:
-    """Return the floats of a tower's gradient in the registers of one thread of a warp group."""
+    """Return the number of gradient accumulators per thread of a warpgroup."""
     return (
         padded(tower[0] + 1) // 2 + padded(tower[-1]) + (WIDEST_TENSOR // 2 + 4) * (len(tower) - 3)
     )
@@ -223,10 +216,10 @@ def tensor_gradient_unit(task: Task, way: Way | None = None) -> Unit:
 
 
 class TensorGradients(Minibatches):
-    """The gradients of one policy's loss by matrix units; the arguments are those of ``Gradients``,
-    and a ``Way`` or None.
+    """Gradients of one policy's loss on tensor cores.
 
-    The same bits in each run on the same kind of GPU.
+    The arguments are those of ``Gradients``, and a ``Way`` or None. The bits are equal in all runs
+    on the same kind of GPU.
     """
 
     def __init__(
@@ -249,7 +242,7 @@ class TensorGradients(Minibatches):
         )
 
     def compute(self, epoch: int, minibatch: int) -> None:
-        """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""
+        """Compute ``partials`` of one minibatch from ``arrange``."""
         self.call["epoch"], self.call["minibatch"] = epoch, minibatch
         self.call["table"] = self.table[minibatch].data_ptr()
         self.program.launch(self.way.kernel, self.call, self.pieces, self.rows // self.minibatches)
@@ -257,18 +250,16 @@ class TensorGradients(Minibatches):
 
 
 def weight_pointers(weights: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the tensors of a network by their names in ``struct TensorLearn`` and ``struct
-    TensorForward``.
-    """
+    """Return a network's tensors by the names in ``TensorLearn`` and ``TensorForward``."""
     return {f"tensors.{k}": tensor.detach() for k, tensor in enumerate(weights)}
 
 
 def minibatch_table(shard: Shard, rows_of_env: int, minibatches: int) -> torch.Tensor:
-    """Return (minibatches, 2 + 2 * blocks) int32, what ``struct Chunks`` reads of each minibatch of
-    a ``Shard``.
+    """Return (minibatches, 2 + 2 * blocks) int32, the data of ``struct Chunks`` for each minibatch.
 
-    Its rows; how many each chunk has, or 0 if they differ; the rows of the chunks before each
-    block's; and where each chunk begins in the order of an epoch.
+    A row has the number of rows of the minibatch, the rows per chunk or 0 if they differ, the
+    number of rows before each block's chunk, and the first index of each chunk in the order of an
+    epoch.
     """
     blocks = shard.blocks
     ends = np.array([shard.first_env(b) for b in range(blocks.start, blocks.stop + 1)], np.int64)

@@ -1,9 +1,8 @@
-"""Networks whose weights or gradients have no room in one block, by matrix units:
-``kernels/learn/wide*.cu``.
+"""Networks too large for one block, on tensor cores: ``kernels/learn/wide``.
 
-Weights come from the cache of the whole GPU, each layer's inputs and derivatives leave for another
-kernel, which makes the gradients of them. Factors are rounded to bfloat16, sums are in float32,
-weights stay in float32, as in ``tensor.py``.
+Weights are read through the L2 cache. Inputs and gradients of each layer are written to global
+memory, from which another kernel computes the weight gradients. As in ``tensor.py``, operands are
+rounded to bfloat16, and accumulators and weights are float32.
 """
 
 from __future__ import annotations
@@ -43,30 +42,26 @@ from cupydrive.codegen.source import Unit
 from cupydrive.executors.interop import make_call, zeros
 from cupydrive.protocols import Executor
 
-# that a block may have at once: with more a processor has one block, which waits for itself
+# Possible rows of a block's tile. With more, a processor has one block, which stalls on itself.
 WIDE_ROWS = (64, 32, 16)
-# of a processor, up to which blocks have fewer rows: they wait for weights in turn
+# Blocks have smaller tiles up to this number per processor, so that they hide each other's latency.
 BLOCKS_PER_PROCESSOR = 4
-# rows and columns of a layer's weights whose gradients one block adds up
+# rows and columns of the weight gradient that one block computes
 MOST_OUT, MOST_IN = 128, 128
-SLAB = 64  # rows that it loads at once
-STAGES = (3, 2)  # slabs that it has at once
-FEWEST_SLABS = 4  # of one share of the rows: the sums of shares are added, too
-WAVES = 2  # of blocks that add up gradients: they differ in length
-MOST_ROW_BYTES = 2**30  # of what leaves at once: larger minibatches are learnt from part by part
+SLAB = 64  # rows of a pipeline stage
+STAGES = (3, 2)  # possible numbers of stages
+FEWEST_SLABS = 4  # per split of the rows, since the splits must be added also
+WAVES = 2  # of blocks that compute weight gradients, since blocks differ in duration
+MOST_ROW_BYTES = 2**30  # of stored rows, so that larger minibatches are computed in parts
 
 
 def wide_fitting(layout: NetworkLayout, executor: Executor) -> list[int]:
-    """Return the numbers of rows that a block may have at once, the largest first; none if not even
-    the fewest fit.
-    """
+    """Return the possible rows of a block's tile in descending order. Empty if none fits."""
     return [n for n in WIDE_ROWS if wide_bytes(layout, n) <= executor.team_bytes]
 
 
 def wide_bytes(layout: NetworkLayout, rows: int) -> int:
-    """Return the bytes of shared memory of a block that has ``rows`` rows at once, of the tower
-    that needs more.
-    """
+    """Return the bytes of shared memory of a block for ``rows`` rows of its largest tower."""
     return (
         rows * max(tile_row_bytes(tower, tower[-1]) + 4 for tower in layout.towers)
         + 4 * PAD * TENSOR_THREADS // WARP
@@ -75,8 +70,10 @@ def wide_bytes(layout: NetworkLayout, rows: int) -> int:
 
 
 def wide_shape(layout: NetworkLayout, executor: Executor, rows: int) -> int:
-    """Return the rows at once of a block for ``rows`` rows: as few as give no processor more than
-    ``BLOCKS``, or the most.
+    """Return the rows of a block's tile for ``rows`` rows.
+
+    The smallest tile with at most ``BLOCKS_PER_PROCESSOR`` blocks per processor is used, or the
+    largest.
     """
     fit = wide_fitting(layout, executor)
     return next(
@@ -86,25 +83,25 @@ def wide_shape(layout: NetworkLayout, executor: Executor, rows: int) -> int:
 
 
 def stages(executor: Executor) -> int:
-    """Return how many slabs of rows ``kernels/learn/wide/wide_sums.cu`` has at once."""
+    """Return the number of pipeline stages of ``kernels/learn/wide/wide_sums.cu``."""
     bytes_of = {n: 2 * n * SLAB * (MOST_OUT + MOST_IN + 2 * SKEW) for n in STAGES}
     return next((n for n in STAGES if bytes_of[n] <= executor.team_bytes), STAGES[-1])
 
 
 def row_entries(layout: NetworkLayout) -> int:
-    """Return the numbers that leave of one row."""
+    """Return the number of stored entries per row."""
     outputs = (2 * sum(map(padded, tower[1:-1])) + padded(tower[-1]) for tower in layout.towers)
     return padded(layout.towers[0][0]) + sum(outputs)
 
 
 def wide_rows_at_once(layout: NetworkLayout, rows: int) -> int:
-    """Return of how many rows of a minibatch what leaves is kept at once."""
+    """Return the number of rows of a minibatch whose entries are stored at the same time."""
     most = MOST_ROW_BYTES // (2 * row_entries(layout)) // WIDE_ROWS[0] * WIDE_ROWS[0]
     return min(-(-rows // WIDE_ROWS[0]) * WIDE_ROWS[0], most)
 
 
 def fragment_entries(layout: NetworkLayout) -> int:
-    """Return the numbers of the weights as kernels read them, of forward and of backward passes."""
+    """Return the number of packed weights for forward and backward passes."""
     sizes = [
         [padded(into) * padded(out) for into, out in pairwise(tower)] for tower in layout.towers
     ]
@@ -119,9 +116,7 @@ def weights_unit(layout: NetworkLayout, executor: Executor) -> Unit:
 def wide_forward_unit(
     layout: NetworkLayout, distribution: Distribution, executor: Executor, rows: int
 ) -> tuple[int, Unit]:
-    """Return the rows of a block and the ``Unit`` of ``kernels/learn/wide/wide_forward.cu`` for
-    passes of ``rows`` rows.
-    """
+    """Return the rows of a tile and the ``Unit`` of ``kernels/learn/wide/wide_forward.cu``."""
     tile = wide_shape(layout, executor, rows)
     constants, spaces = distribution_parts(distribution)
     return tile, layout.unit(
@@ -146,7 +141,7 @@ def gradient_units(task: Task) -> list[Unit]:
 
 
 class WideSteps(UncopiedSteps):
-    """As ``Steps``, which it follows by writing the weights as kernels for wide networks read them.
+    """``Steps`` that also pack the weights for the kernels of wide networks.
 
     Attributes:
         fragments: Entries of ``fragments`` in wide.cuh, bfloat16.
@@ -160,25 +155,23 @@ class WideSteps(UncopiedSteps):
         self.weights_call = make_call({}, self.pointers())
 
     def pointers(self) -> dict[str, torch.Tensor]:
-        """Return what kernels read of the network besides ``copies``, by name."""
+        """Return the network's tensors that kernels read in addition to ``copies``, by name."""
         return weight_pointers(self.weights) | {"fragments": self.fragments}
 
     def beside(self, weights: Sequence[torch.Tensor]) -> Self:
-        """Return what copies other weights of an equal network for forward passes; it takes no
-        steps.
-        """
+        """Return an object that packs other weights of an equal network. It must not take steps."""
         other = super().beside(weights)
         other.fragments = torch.zeros_like(self.fragments)
         other.weights_call = make_call({}, other.pointers())
         return other
 
     def lay_out(self) -> None:
-        """Copy the weights to where kernels read them."""
+        """Pack the weights."""
         super().lay_out()
         self.lay_fragments()
 
     def descend(self, epoch: int, minibatch: int) -> None:
-        """Step along the gradient that was computed last, of this minibatch."""
+        """Take a step with the last gradient, and pack the new weights."""
         super().descend(epoch, minibatch)
         self.lay_fragments()
 
@@ -188,9 +181,9 @@ class WideSteps(UncopiedSteps):
 
 
 class WideGradients(Minibatches):
-    """The gradients of one policy's loss; the arguments are those of ``Gradients``.
+    """Gradients of one policy's loss. The arguments are those of ``Gradients``.
 
-    The same bits in each run on the same kind of GPU.
+    The bits are equal in all runs on the same kind of GPU.
     """
 
     def __init__(self, task: Task, columns: Columns, shared: Shared) -> None:
@@ -225,7 +218,7 @@ class WideGradients(Minibatches):
             self.wide[name] = tensor.data_ptr()
 
     def compute(self, epoch: int, minibatch: int) -> None:
-        """Fill ``partials`` for one minibatch of what ``arrange`` has drawn."""
+        """Compute ``partials`` of one minibatch from ``arrange``."""
         call, rows = self.wide, self.counts[minibatch]
         call["learn"]["epoch"], call["learn"]["minibatch"] = epoch, minibatch
         call["table"] = self.table[minibatch].data_ptr()
