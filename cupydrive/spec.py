@@ -218,7 +218,7 @@ class Group:
 
     @property
     def own_obs_dim(self) -> int:
-        """Entries of an observation that kernel and reference write."""
+        """Number of entries of an observation that kernel and reference write."""
         return self.obs_dim - self.count * self.agent_ids
 
     @property

@@ -305,7 +305,7 @@ class Network(Described):
         return 1 if self.shared else 2
 
     def outputs(self, size: int) -> tuple[int, ...]:
-        """Return the outputs of each tower, for ``size`` parameters of a distribution."""
+        """Return the number of outputs of each tower for ``size`` distribution parameters."""
         if self.shared:
             return (size + self.valued,)
         return size, 1

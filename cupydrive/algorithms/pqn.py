@@ -1,11 +1,10 @@
-"""Parallelised Q-network, from top to bottom: collect, Q(lambda) targets, epochs, minibatches,
-loss, step.
+"""Parallelised Q-network: collect, Q(lambda) targets, epochs, minibatches, loss, step.
 
-Source: Gallici et al. 2024, "Simplifying deep temporal difference learning": no replay buffer and
-no target network, but LayerNorm, many environments, and targets of Q(lambda) (Peng & Williams
-1996). The optimiser is RAdam (Liu et al. 2020). Names are CleanRL's.
+Source: Gallici et al. 2024, "Simplifying deep temporal difference learning". It has no replay
+buffer and no target network, but LayerNorm, many environments, and Q(lambda) targets (Peng &
+Williams 1996). The optimizer is RAdam (Liu et al. 2020). Names are those of CleanRL.
 
-Letters: T steps, N environments, C agents of a group; B = T * N * (agents of all groups that share
+Letters: T steps, N environments, C agents of a group, B = T * N * (agents of all groups that share
 the policy).
 """
 
@@ -28,17 +27,17 @@ from cupydrive.playing.rollout import Rollout
 class PQN(RolloutSettings):
     """Settings of PQN, which learns the values of ``Discrete`` actions.
 
-    Its default network is one tower with LayerNorm. Describe one without it, or with hidden state,
-    by ``network=Network(...)``. A ``policy`` of one's own returns ``(q, q.amax(1))``, (B, choices)
-    and (B,).
+    Its default network is one tower with LayerNorm. Use ``network=Network(...)`` for one without
+    it, or with hidden state. A custom ``policy`` must return ``(q, q.amax(1))``, (B, choices) and
+    (B,).
 
     Args:
-        epsilon: Probability of a random action while collecting. Allowed actions are equally
-            likely. A linear schedule lets it decay: ``((0, 1.0), (250_000, 0.05))``, the default,
-            reaches 0.05 after 250,000 env-steps.
-        q_lambda: Weight of later errors in targets. 0 gives one-step targets, 1 returns of up to T
-            steps.
-        num_minibatches: Minibatches of one epoch. They must divide the rows of an iteration.
+        epsilon: Probability of a random action while collecting, uniform over the allowed actions.
+            A linear schedule decays it. The default ``((0, 1.0), (250_000, 0.05))`` reaches 0.05
+            after 250,000 env-steps.
+        q_lambda: Weight of later errors in targets. 0 gives one-step targets, 1 gives T-step
+            returns with a value bootstrap.
+        num_minibatches: Number of minibatches per epoch. It must divide the rows of an iteration.
         update_epochs: Passes over the rows of an iteration.
     """
 
@@ -57,38 +56,35 @@ class PQN(RolloutSettings):
 
     @property
     def architecture(self) -> Network:
-        """The described network: one tower, whose outputs are the action values."""
+        """Described network: one tower, whose outputs are the action values."""
         short = Network(hidden=self.hidden, activation=self.activation, layer_norm=True)
         described: dict[str, Any] = (self.network or short).values()
         return QNetwork(**described | {"shared": True})
 
     def learner(self) -> PQNLearner:
-        """Return the learner of one policy."""
+        """Create the learner of one policy."""
         return PQNLearner(self)
 
 
 class PQNLearner(OnPolicyLearner):
-    """One iteration of PQN: ``act`` (``OnPolicyLearner``) for every step of a rollout, then
-    ``update``.
-    """
+    """An iteration of PQN: ``act`` of ``OnPolicyLearner`` for every step, then ``update``."""
 
     config: PQN
     reported = ("td_loss", "q_value", "grad_norm")
 
     def update(self, rollout: Rollout) -> None:
-        """Learn from the rollout: targets, then ``update_epochs`` passes over its rows in shuffled
-        minibatches.
-        """
+        """Compute targets, then make ``update_epochs`` passes in shuffled minibatches."""
         config = self.config
-        # For every agent, backwards from the last step; value[t] is the largest value of an allowed
-        # action in obs[t], and returns[T] = value[T]:
-        #   next       = 0 if terminated[t] or the agent left; value of the final obs if
-        #                truncated[t]; else value[t + 1]
-        #   later      = next if the episode or the agent's part in it ended, else returns[t + 1]
+        # For every agent, backwards from the last step, with returns[T] = value[T]. value[t] is the
+        # largest value of an allowed action in obs[t]:
+        #   next       = 0 if terminated[t] or the agent left, the value of the final obs if
+        #                truncated[t], otherwise value[t + 1]
+        #   later      = next if the episode or the agent's part in it ended, otherwise
+        #                returns[t + 1]
         #   returns[t] = reward[t] * reward_scale
         #                + gamma * ((1 - q_lambda) * next + q_lambda * later)
-        # These are the active steps of an agent, as ppo.py explains them: the kernel that estimates
-        # advantages gives these returns.
+        # Only active steps of an agent count, as explained in ppo.py. The kernel of advantages
+        # computes these returns.
         with torch.no_grad(), rollout.stream():
             for g in self.groups:
                 self.estimate(rollout, g)
@@ -101,7 +97,7 @@ class PQNLearner(OnPolicyLearner):
         self.finish(rollout)
 
     def _loss(self, rows: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return the losses of a minibatch by name; ``loss`` is what is minimised."""
+        """Return the losses of a minibatch by name. ``loss`` is minimized."""
         weight = rows.get("weight")
         values, _, _ = self.again(rows)
         value = values.gather(1, rows["action"].long())[:, 0]

@@ -155,9 +155,7 @@ class RolloutSettings(Settings):
         return self.normalize_obs or self.normalize_reward or self.normalize_value
 
     def short_form(self) -> list[str]:
-        """Return the fields that describe the network in short form and differ from their
-        defaults.
-        """
+        """Return the fields of the short form of a network that differ from their defaults."""
         names = ("policy", "hidden", "activation", "shared_layers")
         own = [f for f in fields(self) if f.name in names]
         return [f.name for f in own if getattr(self, f.name) != f.default]
@@ -197,22 +195,22 @@ class RolloutSettings(Settings):
 class OnPolicy(RolloutSettings):
     """Settings that PPO and A2C share.
 
-    It is also the base of an on-policy algorithm of one's own: a subclass with a ``name`` and a
-    method ``learner()``, which returns an ``OnPolicyLearner`` with an ``update`` and a ``_loss`` of
-    its own; ``A2C`` is the shortest example. Advantages come to ``_loss`` as ``norm_adv`` wants
-    them.
+    It is also the base class for on-policy algorithms of your own. Write a subclass with a ``name``
+    and a method ``learner()``, which returns an ``OnPolicyLearner`` with its own ``update`` and
+    ``_loss``. ``A2C`` is the shortest example. If ``norm_adv`` is set, ``_loss`` receives
+    normalized advantages.
 
     Args:
-        gae_lambda: Of the advantages; 1: returns of up to T steps.
-        ent_coef: Weight of the entropy.
-        vf_coef: Weight of the value loss.
-        norm_adv: Normalise advantages.
-        normalize_value: Critics learn returns minus their running mean, divided by their running
-            deviation (Yu et al. 2022). Advantages keep the units of the reward.
-        critic: ``own``: the critic sees an agent's own observation. ``central``: it sees the
-            ``critic_obs`` of the agent's group, as in MAPPO (Yu et al. 2022). This needs networks
-            that are not shared.
-        shared_layers: Actor and critic share their hidden layers. It belongs to the short form.
+        gae_lambda: GAE lambda. 1 gives T-step returns with a value bootstrap.
+        ent_coef: Coefficient of the entropy.
+        vf_coef: Coefficient of the value loss.
+        norm_adv: Normalize advantages.
+        normalize_value: Train critics on returns minus their running mean, divided by their running
+            standard deviation (Yu et al. 2022). Advantages keep the units of the reward.
+        critic: ``own`` for a critic that reads an agent's own observation, or ``central`` for one
+            that reads the ``critic_obs`` of the agent's group, as in MAPPO (Yu et al. 2022). The
+            latter needs networks that are not shared.
+        shared_layers: Share the hidden layers of actor and critic. It belongs to the short form.
         distribution: ``auto``, ``categorical``, ``gaussian`` or ``squashed``.
     """
 

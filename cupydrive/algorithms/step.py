@@ -13,14 +13,12 @@ from cupydrive.executors.ranks import Ranks
 
 
 class RAdam(torch.optim.RAdam):
-    """Rectified Adam (Liu et al. 2020) whose step does nothing where ``found_inf`` is 1, as that of
-    fused Adam.
-    """
+    """Rectified Adam (Liu et al. 2020) with the skip flag ``found_inf`` of fused Adam."""
 
     found_inf: torch.Tensor
 
     def step(self, closure: None = None) -> None:
-        """Take a step, then take it back if it is to be skipped."""
+        """Take a step, and undo it if ``found_inf`` is 1."""
         states = [tensor for state in self.state.values() for tensor in state.values()]
         changed = [*self.param_groups[0]["params"], *states]
         before = [tensor.detach().clone() for tensor in changed]
@@ -43,12 +41,12 @@ def adam(
     Args:
         parameters: Parameters on one device. Those without gradient are ignored.
         learning_rate: 0-dimensional tensor on that device.
-        rectified: RAdam instead of Adam.
+        rectified: Use RAdam instead of Adam.
     """
     parameters = [p for p in parameters if p.requires_grad]
     device = parameters[0].device
     cuda = device.type == "cuda"
-    optimizer: Any  # torch's fused RAdam is missing
+    optimizer: Any  # torch has no fused RAdam
     if rectified:
         optimizer = RAdam(parameters, lr=learning_rate, eps=1e-8, foreach=cuda, capturable=cuda)
     else:

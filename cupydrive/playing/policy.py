@@ -229,8 +229,9 @@ def fill_outputs(weight: nn.Parameter, size: int, generator: torch.Generator | N
 
 
 def split_outputs(out: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the first ``size`` outputs of each row, and the value: the output after them, or their
-    maximum if there is none.
+    """Return the first ``size`` outputs of each row, and the value.
+
+    The value is the next output, or the maximum of the outputs if there is no further one.
     """
     return out[:, :size], out[:, size] if out.shape[1] > size else out.amax(1)
 
@@ -472,13 +473,17 @@ class Sampled:
     spaces: str
 
     def follow(self, scheduled: Scheduled) -> None:
-        """Take over scheduled numbers that the kernel reads."""
+        """Use the scheduled values that the kernel reads."""
 
     def value(
         self, parameters: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Return the value of each row (B,), given the network's outputs ``(parameters, value)``
-        and the allowed choices (B, sum of sizes) bool, or None.
+        """Return the value of each row, (B,).
+
+        Args:
+            parameters: First output of the network.
+            value: Second output of the network.
+            mask: (B, sum of sizes) bool, allowed choices, or None.
         """
         return value
 
@@ -541,16 +546,17 @@ class Categorical(Sampled):
 
 
 class EpsilonGreedy(Categorical):
-    """The choice of the largest action value, or with probability epsilon a random one; parameters
-    are the values of one discrete head.
+    """The action of the largest value, or a random action with probability epsilon.
 
-    ``log_prob`` (N, C) of its sampler is the value of the action that was taken.
+    The parameters are the action values of one discrete head. ``log_prob`` (N, C) of its sampler is
+    the value of the chosen action.
 
     Args:
         group: ``Group`` with ``Discrete`` actions.
 
     Attributes:
-        epsilon: () float32 tensor on the device of the sampler. It must be set before that is made.
+        epsilon: () float32 tensor on the sampler's device. It must be set before the sampler is
+            created.
     """
 
     file = "epsilon_greedy"
@@ -560,17 +566,17 @@ class EpsilonGreedy(Categorical):
     def __init__(self, group: Group) -> None:
         if group.continuous or group.heads > 1:
             raise ParameterError(
-                f"PQN needs Discrete actions; group {group.name!r} has {group.action_space}. Use "
-                f"PPO or A2C"
+                f"PQN needs Discrete actions, but group {group.name!r} has {group.action_space}. "
+                f"Use PPO or A2C"
             )
         super().__init__(group)
 
     def follow(self, scheduled: Scheduled) -> None:
-        """Explore with the scheduled epsilon."""
+        """Use the scheduled epsilon for exploration."""
         self.epsilon = scheduled.epsilon
 
     def call(self) -> np.ndarray:
-        """Return ``struct Sample`` of the kernel, all zero but for epsilon."""
+        """Return the kernel's ``struct Sample``, all zero except for epsilon."""
         call = super().call()
         call["epsilon"] = self.epsilon.data_ptr()
         return call
@@ -578,15 +584,13 @@ class EpsilonGreedy(Categorical):
     def value(
         self, parameters: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Return the largest value of an allowed action (B,)."""
+        """Return the largest value of an allowed action, (B,)."""
         return (parameters if mask is None else without(parameters, mask)).amax(1)
 
     def log_prob_and_entropy(
         self, parameters: torch.Tensor, action: torch.Tensor, mask: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the values of the actions (B,), where other distributions have log-probabilities,
-        and zeros.
-        """
+        """Return the values of the actions, (B,), in place of log-probabilities, and zeros."""
         value = parameters.gather(1, action.long())[:, 0]
         return value, torch.zeros_like(value)
 

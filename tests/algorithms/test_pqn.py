@@ -196,7 +196,7 @@ def test_evaluation_explores_with_the_last_epsilon(tmp_path):
 @pytest.mark.parametrize(("env", "space"), [("pendulum", r"Box\("), ("rice_n", "MultiDiscrete")])
 def test_other_actions_are_refused(env, space):
     with pytest.raises(
-        ParameterError, match=rf"PQN needs Discrete actions; group '\w+' has {space}"
+        ParameterError, match=rf"PQN needs Discrete actions, but group '\w+' has {space}"
     ):
         cd.train(env, SMALL, num_envs=4, steps=64, device="cpu", progress=False)
 

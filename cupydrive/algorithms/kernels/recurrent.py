@@ -122,7 +122,7 @@ class RecurrentLayout(NetworkLayout):
 
     @property
     def value_at(self) -> int:
-        """Which output of the last tower is the value. Without a critic it is any."""
+        """Index of the value among the last tower's outputs. Arbitrary without a critic."""
         return self.size if self.network.shared and self.network.valued else 0
 
     @cached_property
