@@ -237,7 +237,7 @@ MIXING = {
     ),
     "of 2, where it fits": (
         {"mix": of_neighbours(2, True)},
-        r"another order of rows: got a difference of .*view or statistic",
+        r"another order of rows: got a difference of .*Views and statistics",
     ),
     "of 3, where it fits": ({"mix": of_neighbours(3, True)}, r"among 60 rows: got a difference of"),
     "of 7, where it fits": ({"mix": of_neighbours(7, True)}, r"among 63 rows: got a difference of"),
