@@ -97,7 +97,11 @@ class RLModule(NotCopied, LightningModule):
             also raises it if an option of the Trainer would be ignored.
 
     Examples:
-        ``Trainer(...).fit(RLModule("cartpole", cd.PPO(), num_envs=64, steps=200_000))``
+        >>> import cupydrive as cd
+        >>> from cupydrive.lightning import RLModule
+        >>> from lightning.pytorch import Trainer
+        >>> module = RLModule("cartpole", cd.PPO(), num_envs=64, steps=200_000)
+        >>> Trainer(enable_checkpointing=False).fit(module)
     """
 
     def __init__(
