@@ -258,10 +258,10 @@ SPEC = cd.EnvSpec(
             "still": 1.0,  # four in line
         },
     ),
-    # One policy "first+second" with random_plies=6, one seed, 94 s on an H200: 82 % optimal moves in
-    # the positions of tests/data/connect_four.npz, where random moves are 39 % optimal. As the first
-    # and the second player it scores 1.00 and 0.99 against random moves, and 0.98 and 0.96 against
-    # the heuristic. A draw counts half.
+    # One policy "first+second" with random_plies=6, one seed, 94 s on an H200: 82 % optimal moves
+    # in the positions of tests/data/connect_four.npz, where random moves are 39 % optimal. As the
+    # first and the second player it scores 1.00 and 0.99 against random moves, and 0.98 and 0.96
+    # against the heuristic. A draw counts half.
     training={
         "num_envs": 4096,
         "steps": 88_000_000,
