@@ -170,6 +170,19 @@ FULL = {
         "learning_rate": ((0, 3e-3), (4_000_000, 1.5e-4)),
         "normalize_reward": True,
     },
+    # Exploration keeps the cart in many places. Without it the values of both actions become equal
+    # where the policy stays, and the greedy one drifts to the edge elsewhere.
+    "pqn": {
+        "num_envs": 128,
+        "steps": 980_000,
+        "learning_rate": ((0, 1e-3), (980_000, 1e-6)),
+        "gamma": 0.98,
+        "q_lambda": 0.9,
+        "epsilon": ((0, 1.0), (200_000, 0.1)),
+        "num_minibatches": 8,
+        "hidden": (64, 64),
+        "normalize_reward": True,
+    },
 }
 # A policy with hidden state can compute velocities as differences of positions.
 REMEMBERING = {

@@ -208,3 +208,21 @@ def test_the_network_is_one_tower():
     assert (network.outputs(3), network.layer_norm, network.conv) == ((3,), True, cd.Conv((16,)))
     described = cd.PQN(network=cd.Network(hidden=(8,))).architecture
     assert (described.shared, described.layer_norm, described.outputs(5)) == (True, False, (5,))
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("core", [None, cd.GRU(16)])
+@pytest.mark.parametrize("backend", ["kernels", "torch"])
+def test_action_values_are_the_same_while_acting_and_learning(backend, core):
+    """Of the action taken, and the largest of an allowed one."""
+    network = cd.Network(hidden=(16,), core=core, layer_norm=True)
+    settings = cd.PQN(num_steps=16, network=network, epsilon=0.3)
+    report = cd.check_policy("connect_four", settings, num_envs=32, device="cpu", backend=backend)
+    assert f"by {backend}" in report.compared_with and report.passed, report
+
+
+@pytest.mark.slow
+def test_cartpole_is_solved():
+    run = cd.train("cartpole", "pqn", seed=3, device="cpu", progress=False)
+    assert run.step < 1_000_000
+    assert run.evaluate(episodes=1_000).returns["cart"].mean() >= 475

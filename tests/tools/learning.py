@@ -96,6 +96,7 @@ def suggested(name, mark, algorithm=None, **params):
 LESSONS = {
     **{f"{name} ppo": suggested(name, MARKS[name]) for name in marks()},
     "cartpole a2c": suggested("cartpole", MARKS["cartpole"], "a2c"),
+    "cartpole pqn": suggested("cartpole", MARKS["cartpole"], "pqn"),
     "repeat_previous mingru": Lesson(
         "repeat_previous", {},
         {"player": suggested_algorithm("repeat_previous", network=MINGRU, update_epochs=8,
