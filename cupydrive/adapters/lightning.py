@@ -374,7 +374,9 @@ def _check_trainer(trainer: Trainer, run: Run | None) -> None:
         )
     if trainer.precision != "32-true":
         _refuse(
-            "precision", trainer.precision, "Leave it out. PPO and A2C have a setting precision="
+            "precision",
+            trainer.precision,
+            "Leave it out. PPO, A2C and PQN have a setting precision=",
         )
 
 

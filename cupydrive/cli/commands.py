@@ -88,7 +88,7 @@ def run_train(
         param: Parameters of the environment, such as grid_length=20. Lists of numbers are written
             as name=1,2,3.
         set: Settings of the algorithm, such as learning_rate=1e-3.
-        backend: Backend of PPO and A2C. Defaults to kernels wherever possible.
+        backend: Backend of PPO, A2C and PQN. Defaults to kernels wherever possible.
         keep: Number of newest checkpoints to keep in --out.
         checkpoint_minutes: Minutes between checkpoints.
         gpus: Number of GPUs of this machine to train one run on, with one process each. Defaults to

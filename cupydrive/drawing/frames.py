@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 GAP = 4  # pixels between the pictures of a mosaic
 CHOSEN = tuple(bytes.fromhex(Canvas.YELLOW[1:]))  # colour of the frame around the chosen picture
 DIM = 0.4  # fraction of background colour in the picture of a finished episode
-LEARNT = ("ppo", "a2c", "ddpg")  # names of learned policies in recordings
+LEARNT = ("ppo", "a2c", "pqn", "ddpg")  # names of learned policies in recordings
 MOST = 64  # maximum number of episodes of a mosaic
 BETWEEN = tuple(bytes.fromhex(Canvas.GRID[1:]))  # colour between pictures
 DIMMED = np.array(tuple(bytes.fromhex(Canvas.STAGE[1:])))

@@ -165,7 +165,7 @@ def checked_policies(where: str, policies: object, learning: bool = False) -> di
         ParameterError: If it is not a dictionary of settings.
     """
     kind = PolicySettings if learning else PlayerSettings
-    listed = "cd.PPO(...), cd.A2C(...), cd.OpponentPool(...), " * learning
+    listed = "cd.PPO(...), cd.A2C(...), cd.PQN(...), cd.OpponentPool(...), " * learning
     found = checked_mapping(where, "policies", policies)
     for name, settings in found.items():
         if isinstance(settings, type) or not isinstance(settings, kind):

@@ -62,7 +62,7 @@ class TrainConfig:
         steps: Total number of env-steps.
         seed: Random seed.
         device: ``"cuda"`` or ``"cpu"``.
-        backend: Backend of PPO and A2C.
+        backend: Backend of PPO, A2C and PQN.
         out: Folder of the run.
         resume: Continue the run in ``out``.
         overwrite: Replace the run in ``out``.

@@ -100,8 +100,8 @@ def learning_settings(
         algorithm = suggested(algorithm)
     if isinstance(algorithm, type) or not isinstance(algorithm, LearnerSettings):
         raise ParameterError(
-            f"invalid algorithm: got {shown(algorithm)}, expected PPO(...), A2C(...), DDPG(...) or "
-            f"their names"
+            f"invalid algorithm: got {shown(algorithm)}, expected PPO(...), A2C(...), PQN(...), "
+            f"DDPG(...) or their names"
         )
     return dict.fromkeys(groups, algorithm)
 
@@ -151,7 +151,7 @@ def check_ranks(policies: Mapping[str, PolicySettings], ranks: Ranks) -> None:
         if isinstance(settings, LearnerSettings) and not getattr(settings, "exchanges", False):
             raise ParameterError(
                 f"policy {name!r}: {type(settings).__name__} supports a single process, got "
-                f"{ranks.size} processes. Train in one process, or with PPO or A2C"
+                f"{ranks.size} processes. Train in one process, or with PPO, A2C or PQN"
             )
 
 

@@ -72,13 +72,13 @@ def check_policy(
 
     Args:
         env: Name of an environment, path of its Python file, or ``EnvSpec``.
-        algorithm: Settings of PPO or A2C, as in ``train``.
+        algorithm: Settings of PPO, A2C or PQN, as in ``train``.
         policies: Settings by group name instead of ``algorithm``, as in ``train``.
         num_envs: Number of environments, N. Defaults to 64. On a GPU, the choice of kernels depends
             on the number of rows, so pass the number that you train with.
         seed: Random seed. Defaults to 0.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
-        backend: Backend of PPO and A2C, as in ``train``.
+        backend: Backend of PPO, A2C and PQN, as in ``train``.
         **params: Parameters of the environment.
 
     Returns:
@@ -86,7 +86,7 @@ def check_policy(
 
     Raises:
         ParameterError: If settings do not fit each other or the environment, or no policy learns
-            with PPO or A2C.
+            with PPO, A2C or PQN.
 
     Examples:
         >>> import cupydrive as cd
@@ -126,7 +126,7 @@ def compare_policies(report: Report, run: Run) -> None:
     if not learners:
         raise ParameterError(
             f"check_policy: no policy of {report.env} learns from rollouts: got "
-            f"{', '.join(map(str, run.settings.values()))}, expected PPO(...) or A2C(...)"
+            f"{', '.join(map(str, run.settings.values()))}, expected PPO(...), A2C(...) or PQN(...)"
         )
     words = []
     for name, learner in learners.items():

@@ -27,6 +27,7 @@ LINES = [
 SMALL = {
     "PPO": cd.PPO(num_steps=4, num_minibatches=2, hidden=(8,)),
     "A2C": cd.A2C(num_steps=4, hidden=(8,)),
+    "PQN": cd.PQN(num_steps=4, num_minibatches=2, hidden=(8,)),
     "DDPG": cd.DDPG(num_steps=4, learning_starts=8, batch_size=8, hidden=(8,)),
 }
 OPTIONS = {"num_envs": 4, "steps": 64, "device": "cpu", "progress": False}
@@ -104,6 +105,21 @@ def env_of(settings):
     return "pendulum" if isinstance(settings, cd.DDPG) else "cartpole"
 
 
+def pair_of(settings):
+    """Return an environment of two groups whose actions suit the algorithm, and their names."""
+    return (
+        (PAIR, ("left", "right"))
+        if isinstance(settings, cd.DDPG)
+        else ("connect_four", ("first", "second"))
+    )
+
+
+def pooled(settings):
+    """Return how a policy with a pool of opponents learns."""
+    env, (one, other) = pair_of(settings)
+    return trained(env, settings, **{one: cd.OpponentPool(settings), other: settings})
+
+
 def equal_bits(settings, monkeypatch):
     """Return whether kernels give the same weights with one thread and with three."""
     found = []
@@ -118,22 +134,25 @@ def equal_bits(settings, monkeypatch):
 
 
 FEATURES = {
-    "Discrete and MultiDiscrete actions": lambda s: trained("cartpole", s),
+    "Discrete actions": lambda s: trained("cartpole", s),
+    "MultiDiscrete actions": lambda s: trained("battleship", s),
     "Box actions": lambda s: trained("pendulum", s),
     "[both in a `Tuple`](mixed_actions.md)": lambda s: trained(
         cd.register(archers.PYTHON, archers.KERNEL), s
     ),
     "action masks": lambda s: trained("connect_four", s),
-    "several groups, a policy each": lambda s: trained(PAIR, s),
-    "one policy for several groups": lambda s: trained(PAIR, s, **{"left+right": s}),
+    "several groups, a policy each": lambda s: trained(pair_of(s)[0], s),
+    "one policy for several groups": lambda s: trained(
+        pair_of(s)[0], s, **{"+".join(pair_of(s)[1]): s}
+    ),
     "images, convolutions": lambda s: trained(
         lamps.lamps(1, "bool"), described(s, conv=cd.Conv((4,)), activation="relu")
     ),
-    "GRU, MinGRU": lambda s: trained("pendulum", described(s, core=cd.GRU(8))),
-    "LSTM": lambda s: trained("pendulum", described(s, core=cd.LSTM(8))),
-    "layer normalisation": lambda s: trained("pendulum", described(s, layer_norm=True)),
-    "a torch module of your own": lambda s: trained("pendulum", type(s)(num_steps=4, policy=Own)),
-    "past snapshots as opponents": lambda s: trained(PAIR, s, left=cd.OpponentPool(s), right=s),
+    "GRU, MinGRU": lambda s: trained(env_of(s), described(s, core=cd.GRU(8))),
+    "LSTM": lambda s: trained(env_of(s), described(s, core=cd.LSTM(8))),
+    "layer normalisation": lambda s: trained(env_of(s), described(s, layer_norm=True)),
+    "a torch module of your own": lambda s: trained(env_of(s), type(s)(num_steps=4, policy=Own)),
+    "past snapshots as opponents": lambda s: pooled(s),
     "populations in joint launches": joint,
     "several processes": lambda s: "yes" if getattr(s, "exchanges", False) else "no",
 }

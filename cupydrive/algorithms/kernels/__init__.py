@@ -1,1 +1,1 @@
-"""PPO and A2C with the forward passes, gradients and optimizer steps of ``kernels/learn``."""
+"""PPO, A2C and PQN with the forward passes, gradients and optimizer steps of ``kernels/learn``."""

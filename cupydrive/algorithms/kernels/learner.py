@@ -1,4 +1,4 @@
-"""PPO and A2C in kernels: acting, advantages and learning without torch's operations.
+"""PPO, A2C and PQN in kernels: acting, targets and learning without torch's operations.
 
 The losses are those of ``ppo.py`` and ``a2c.py``. The weights are those of an ordinary module, and
 checkpoints of both learners are compatible. In exact arithmetic every sum has a fixed order
@@ -57,7 +57,7 @@ MOST_ROWS = 2**30  # of an iteration, since kernels use 32-bit indices
 
 
 class KernelLearner(OnPolicyLearner):
-    """One policy of PPO or A2C.
+    """One policy of PPO, A2C or PQN.
 
     Args:
         config: ``PPO`` or ``A2C`` that ``why_not`` of choice.py accepts.

@@ -962,7 +962,7 @@ RECURRENT = Arithmetic(
 
 
 class RecurrentKernelLearner(KernelLearner):
-    """Base class for PPO or A2C of a policy that is computed by parts.
+    """Base class of learners whose policy is computed by parts.
 
     The arguments are those of ``KernelLearner``.
     """
@@ -1106,7 +1106,7 @@ class RecurrentKernelLearner(KernelLearner):
 
 
 class ExactRecurrentLearner(RecurrentKernelLearner):
-    """PPO or A2C of a policy that is computed by parts, in exact float32."""
+    """PPO, A2C or PQN of a policy that is computed by parts, in exact float32."""
 
     def units(self) -> list[Unit]:
         """Return the ``Unit``s of the network's kernels."""

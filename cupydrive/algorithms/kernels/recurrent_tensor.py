@@ -722,7 +722,7 @@ class RecurrentTensorGradients(Minibatches):
 
 
 class RecurrentTensorLearner(RecurrentKernelLearner):
-    """PPO or A2C of a policy that is computed by parts, on tensor cores."""
+    """PPO, A2C or PQN of a policy that is computed by parts, on tensor cores."""
 
     def units(self) -> list[Unit]:
         """Return the ``Unit``s of its launches."""
