@@ -67,7 +67,7 @@ def test_ctrl_c_again_ends_a_process_that_does_not_come_back_from_native_code():
     assert (
         said.count("\n") == 1
         and "has not returned for 0.2 s" in said
-        and "saved before is kept" in said
+        and "all saved files are kept" in said
     )
 
 

@@ -56,7 +56,7 @@ def test_a_panel_places_its_units_in_its_box():
     assert x.mean() + 0.5 == pytest.approx(100, abs=0.5) and y.mean() + 0.5 == pytest.approx(
         40, abs=0.5
     )
-    with pytest.raises(ParameterError, match="from 3 to 3"):
+    with pytest.raises(ParameterError, match="got 3 to 3"):
         canvas.panel((50, 20, 150, 60), (3, 3), (0, 1), 10)
 
 

@@ -82,7 +82,7 @@ def test_members_change_policies_of_groups():
         ({"members": []}, "at least one member"),
         ({"seeds": [1, -1]}, r"seeds\[1\] = -1"),
         ({"seeds": range(10_001)}, "1 to 10,000 different seeds"),
-        ({"seeds": [0, 1], "seed": 3}, r"seeds = \[0, 1\]; .* without seed="),
+        ({"seeds": [0, 1], "seed": 3}, r"seeds: got \[0, 1\], .* without seed="),
         ({"members": [{}, {"seed": 2}]}, r"a name in members\[1\] = 'seed', expected "),
         ({"seeds": 2, "resume": True}, "resume=True needs out="),
     ],
@@ -111,7 +111,7 @@ def test_a_population_goes_on_from_its_folder(tmp_path):
         cd.load(tmp_path),
     ):
         assert all(same(one, other) for one, other in zip(whole, resumed, strict=True))
-    with pytest.raises(TrainingError, match="a population of 2 runs already"):
+    with pytest.raises(TrainingError, match="already holds a population of 2 runs"):
         cd.train("cartpole", ppo(), seeds=2, out=tmp_path, **SMALL)
     with pytest.raises(TrainingError, match=r"found \[.*\], expected \[.*'seed': 2, .*\]"):
         cd.train("cartpole", ppo(), seeds=3, out=tmp_path, resume=True, **SMALL)

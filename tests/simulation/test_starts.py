@@ -196,7 +196,7 @@ NAN, INF = float("nan"), float("inf")
 
 @pytest.mark.parametrize(("name", "wrong", "words"), [
     ("tag_continuous", {"x": [1, 2, 3]},
-    "x has 3 numbers, but there are 5 agents; pass one for each, or none$"),
+    "x has 3 numbers, but there are 5 agents. Pass one for each, or none$"),
     ("tag_continuous", {"x": [1, 2, NAN, 3, 4]}, r"x\[2\] = nan is out of range"),
     ("tag_continuous", {"x": [1, 2, 20.000001, 3, 4]},
     r"x\[2\] = 20.000001 is out of range, expected 0.0 to 20.0"),
@@ -244,7 +244,7 @@ def test_a_run_goes_on_from_its_starts(tmp_path):
     assert run.params == envs.get("tag_grid").make_params(**GRID)
     given = {**GRID, "starting_location_y": np.array(GRID["starting_location_y"])}
     assert cd.train("tag_grid", settings, steps=32, resume=True, **how, **given).step == 32
-    words = r"starting_location_y is \[9, 0, 4, 8\] there, and \[9, 0, 4, 7\] was asked for"
+    words = r"starting_location_y: found \[9, 0, 4, 8\], expected \[9, 0, 4, 7\]"
     for other, said in (
         (OTHER, words),
         ({**GRID, "starting_location_y": []}, r"\[9, 0, 4, 8\] there, and None was"),

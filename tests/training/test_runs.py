@@ -151,7 +151,7 @@ def test_a_loss_that_is_no_number_stops_training_and_leaves_the_weights():
         (dict(algorithm=cd.PPO), r"or their names$"),
         (
             dict(algorithm="pp0"),
-            r"algorithm name = 'pp0', expected 'ppo', 'a2c' or 'ddpg'. Did you mean 'ppo'",
+            r"algorithm name = 'pp0', expected 'ppo', 'a2c', 'pqn' or 'ddpg'. Did you mean 'ppo'",
         ),
         (dict(policies={"carr": cd.PPO()}), r"no group 'carr'\. Did you mean 'cart'"),
         (dict(policies={"cart": cd.PPO()}, algorithm=cd.PPO()), r"not both"),
