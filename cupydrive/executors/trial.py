@@ -31,6 +31,8 @@ from cupydrive.spec import EnvSpec
 PROCESS = Path(__file__).with_name("trial_process.py")
 CPU_SECONDS = 10  # CPU time limit of one launch of at most eight steps
 WALL_SECONDS = 600  # wall-clock limit, for a very busy machine
+# Beginnings of the descriptions of crashes and endless loops.
+CRASH, NO_END = "ends", "does not terminate"
 INDEX = "an index out of bounds"
 LOOK_FOR = {  # likely causes by signal
     "SIGSEGV": f"{INDEX}, an infinite recursion, and large arrays in functions that call each "
@@ -133,7 +135,7 @@ class RecordingExecutor(HostExecutor):
                 timeout=WALL_SECONDS,
             )
         except subprocess.TimeoutExpired:
-            return f"does not terminate: it ran for {WALL_SECONDS} s"
+            return f"{NO_END}: it ran for {WALL_SECONDS} s"
         except OSError as error:
             return self._untried(str(error))
         said = done.stdout.splitlines()
@@ -168,9 +170,9 @@ def _describe(code: int, said: list[str]) -> str:
     if inside and len(found := inside[-1].split()) == 2:
         where = f"`{found[0]}`, in environment {found[1]}"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"exit code {code}"
-    how = f"ends its process with {name} in {where}"
+    how = f"{CRASH} its process with {name} in {where}"
     if name == "SIGPROF":
-        how = f"does not terminate in {where}: a loop ran for {CPU_SECONDS} s"
+        how = f"{NO_END} in {where}: a loop ran for {CPU_SECONDS} s"
     return f"{how}. Look for {LOOK_FOR[name]}" if name in LOOK_FOR else how
 
 

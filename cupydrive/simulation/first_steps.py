@@ -13,15 +13,14 @@ from cupydrive.codegen.layout import Layout
 from cupydrive.codegen.source import assemble
 from cupydrive.errors import KernelFault
 from cupydrive.executors.host import HostExecutor
-from cupydrive.executors.trial import RecordingExecutor
+from cupydrive.executors.trial import CRASH, NO_END, RecordingExecutor
 from cupydrive.protocols import EnvParams, Executor
 from cupydrive.spec import EnvSpec
 
 if TYPE_CHECKING:
     from cupydrive.simulation.batch import Batch
 
-NO_END = "does not end"
-ENDS = ("ends ", NO_END)  # beginnings of a RecordingExecutor's descriptions of crashes and hangs
+ENDS = (f"{CRASH} ", NO_END)
 # for the debug build, which only needs to find the endless loop
 PLACE_SECONDS = 2
 LATER_STEPS = 100  # of an episode, for errors that occur late
