@@ -94,7 +94,7 @@ def test_bad_input_is_named_before_anything_is_trained(given, message, tmp_path)
 
 def test_a_name_that_means_two_things_is_refused():
     with pytest.raises(
-        ParameterError, match="'gamma', which is a setting of ppo and a parameter of rice_n"
+        ParameterError, match="'gamma', which is both a setting of ppo and a parameter of rice_n"
     ):
         cd.train("rice_n", members=[{"gamma": 0.3}], **SMALL)
 

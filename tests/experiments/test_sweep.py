@@ -112,7 +112,7 @@ def test_the_same_call_continues_a_sweep_and_another_one_is_refused(tmp_path):
     }
     for given, message in (
         ({"mark": 50.0}, "another sweep: mark: found None, expected 50.0"),
-        ({"num_envs": 16}, "another sweep: num_envs is 8"),
+        ({"num_envs": 16}, "another sweep: num_envs: found 8"),
         ({"space": {"gamma": [0.9]}}, "another sweep: space is "),
         ({"gravity": 5.0}, "another sweep: gravity is 9.8"),
         (
@@ -374,7 +374,7 @@ def test_with_a_mark_the_fewest_env_steps_to_it_win(prune, tmp_path):
     ("given", "message"),
     [
         ({"space": {"learning_rte": [1]}}, "Did you mean 'learning_rate'"),
-        ({"space": {"gamma": (0.9, 0.5)}}, r"space\['gamma'\] = \(0.9, 0.5\)"),
+        ({"space": {"gamma": (0.9, 0.5)}}, r"space\['gamma'\]: got \(0.9, 0.5\)"),
         ({"space": {"gamma": (0.0, 0.5, "log")}}, r"space\['gamma'\]"),
         ({"space": {"gamma": []}}, r"space\['gamma'\]"),
         ({"space": {}}, "space is empty"),

@@ -219,7 +219,7 @@ def test_wrong_starts_are_refused_by_name_and_nothing_has_changed(name, wrong, w
 
 @pytest.mark.parametrize(("given", "words"), [
     ({"default": (), "help": "h"}, r"of = None. An array needs default=\(\) and of=float or of=int"),
-    ({"default": (1,), "help": "h", "of": int}, r"param\(\(1,\), ...\): of = "),
+    ({"default": (1,), "help": "h", "of": int}, r"param\(\(1,\), ...\): got of = "),
     ({"default": [], "help": "h", "of": int},
     r"default = \[\] is a list, expected a float, an int, a bool, a str or \(\)"),
 ])  # fmt: skip

@@ -312,7 +312,7 @@ def test_a_table_may_hold_what_is_not_finite_if_it_is_declared():
 
 @pytest.mark.parametrize(("make", "words"), [
     (lambda: Table("a", (0,)), "shape = 0"),
-    (lambda: fields_of(Table("a", ())), "must be a tuple or a list"),
+    (lambda: fields_of(Table("a", ())), "expected a tuple or a list"),
     (lambda: Table("a", (2**15, 2**15)), "4,294,967,296 bytes, expected at most 2,147,483,647"),
     (lambda: Table("a", (2,), low=2.0), r"high = 1.0 is out of range, expected 2.0"),
     (lambda: replace(SPEC, tables=None),
