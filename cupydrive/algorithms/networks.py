@@ -170,8 +170,9 @@ def try_out(
     rollout: Rollout,
     config: RolloutSettings,
 ) -> None:
-    """Call ``network`` on first observations and check what it returns; weights, buffers and random
-    numbers stay as they were.
+    """Call a custom network on initial observations and validate its outputs.
+
+    Weights, buffers and random number generators are restored afterwards.
 
     Raises:
         ParameterError: If it fails, does not return finite float32 tensors (B, size) and (B,) with
@@ -182,8 +183,8 @@ def try_out(
         raise ParameterError(f"{where} has no parameters that learn: none has requires_grad=True")
     trial = Trial(where, network)
     agents = getattr(network, "agents_per_row", 0)
-    inside = (agents,) if agents else ()  # axes of a row before its own
-    # so that swapped axes show
+    inside = (agents,) if agents else ()  # leading axes of a row
+    # a number of rows unlike all other sizes, which reveals swapped axes
     rows = next(n for n in range(3, 9) if n not in (*inside, *group.obs_shape, size))
     now = as_torch(rollout.batch.current_obs[group.name])
     seen = {"obs": network_input(group, now.flatten(0, 1))}
@@ -263,24 +264,23 @@ class Trial:
                 f"float32: {error_line(error)}. It is called with "
                 f"(B, {', '.join(map(str, obs.shape[1:]))}), "
                 + "".join(f"{name} = (B, {x.shape[-1]}), " for name, x in central.items())
-                + "any number of rows B, and computes each row by itself"
+                + "any number of rows B, and must compute each row by itself"
             ) from error
 
     def compare(self, seen: Seen, state: tuple[int, ...]) -> None:
-        """Raise ``ParameterError`` unless outputs of a row are the same whatever other rows it is
-        among.
+        """Raise ``ParameterError`` if outputs of a row depend on the other rows.
 
         Args:
             seen: ``obs`` (TRIED, *obs_shape), which need not be distinct, and for a central critic
                 ``critic_obs`` (TRIED, K).
-            state: Shape of a row's hidden state, (M,) or (C, M). Sequences of 4 steps are compared,
-                too, if M is not 0.
+            state: Shape of a row's hidden state, (M,) or (C, M). For M > 0, sequences of 4 steps
+                are compared also.
         """
         # makes rows distinct, and does not change entries that are rounded to an index
         rows = {name: x + 0.4 * drawn(x.shape, x.device) for name, x in seen.items()}
         device = rows["obs"].device
         ways = ((1, 4), (False, True), (False, True)) if state[-1] else ((1,), (False,), (False,))
-        # Weights that are 0 at first would hide what they are going to mix.
+        # Weights that are initially 0 would hide a dependence between rows.
         for spread, steps, remembers, starts in product((0.0, SPREAD), *ways):
             memory = remembers * drawn((TRIED // steps, *state), device)
             start = drawn((steps, len(memory)), device) < 0.5 if starts else None
@@ -355,8 +355,9 @@ def what(group: Group) -> str:
 def check_returned(
     where: str, returned: Any, rows: tuple[int, ...], group: Group, size: int, state_size: int
 ) -> None:
-    """Raise ``ParameterError`` unless ``returned`` is finite float32 tensors (*rows, size), rows
-    and (*rows, M) if M > 0.
+    """Raise ``ParameterError`` unless a custom network has returned the required tensors.
+
+    They are finite float32 of shapes (*rows, size), rows and, for M > 0, (*rows, M).
     """
     needs = [((*rows, size), what(group)), (rows, "the value of each row, (B,)")]
     needs += [((*rows, state_size), f"the next hidden state, (b, {state_size})")] * (state_size > 0)
@@ -371,7 +372,7 @@ def check_returned(
         if tuple(tensor.shape) != shape or tensor.dtype != torch.float32:
             raise ParameterError(
                 f"{where} returned shape {tuple(tensor.shape)} and {tensor.dtype} for "
-                f"{rows[0]} observations; it must be {shape} and torch.float32: {meaning}"
+                f"{rows[0]} observations, expected {shape} and torch.float32: {meaning}"
             )
         if not bool(torch.isfinite(tensor).all()):
             raise ParameterError(

@@ -160,8 +160,8 @@ class OnPolicyLearner(ScheduledLearner):
         like = [row.to(torch.uint8), row, row, row, rollout.obs[g.name][0]]
         like += [self.taken(rollout, g)[0], None if mask is None else mask[0]]
         like += [rollout.critic_obs[g.name][0] if self.central else None]
-        # A policy of sequences or whole environments learns no step again: it needs only whether
-        # there is one.
+        # A policy of sequences or whole environments does not learn from held steps. It needs only
+        # their flags.
         like = like[:1] if self.ask.state_size or self.agents_per_row > 1 else like
         held = zip(HELD, like, strict=False)
         return {name: torch.zeros_like(tensor) for name, tensor in held if tensor is not None}
@@ -417,17 +417,19 @@ class OnPolicyLearner(ScheduledLearner):
 
     @property
     def agents_per_row(self) -> int:
-        """C of a policy that takes whole environments, else 1."""
+        """C of a policy that takes whole environments, otherwise 1."""
         return getattr(self.ask, "agents_per_row", 1)
 
     def together(self, rollout: Rollout) -> int:
-        """Return how many rows minibatches keep together: the steps of an agent if there is a
-        memory, the agents of an environment if the policy takes them at once.
+        """Return the number of rows that minibatches keep together.
+
+        These are the steps of an agent if there is a hidden state, and the agents of an environment
+        if the policy takes whole environments.
         """
         return self.agents_per_row * (rollout.steps if self.ask.state_size else 1)
 
     def sequences(self, rollout: Rollout) -> int:
-        """Return how many pieces the rows fall into that minibatches may shuffle."""
+        """Return the number of units that minibatches shuffle."""
         return self.rows(rollout) // self.together(rollout)
 
     def permutation(self, rollout: Rollout, draw: int) -> torch.Tensor:

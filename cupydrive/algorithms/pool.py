@@ -244,10 +244,10 @@ class TorchPast(Past):
     """Past networks in torch, for any module."""
 
     def prepare(self) -> None:
-        """Make views of each network's weights and statistics of observations."""
+        """Create views of each network's weights and statistics of observations."""
         if hasattr(self.learner.ask, "agents_per_row"):
             raise ParameterError(
-                f"OpponentPool: snapshots are asked row by row: got a policy with agents_per_row = "
+                f"OpponentPool: snapshots act row by row: got a policy with agents_per_row = "
                 f"{self.learner.agents_per_row}. Train it without a pool"
             )
         self.weights: list[dict[str, torch.Tensor]] = []

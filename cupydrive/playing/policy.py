@@ -358,8 +358,9 @@ class Stateless:
 
 
 class WholeEnvironments:
-    """Gives a module that takes whole environments the call of one that takes rows of agents, those
-    of an environment one after the other.
+    """Adapts a module that takes whole environments to rows of agents.
+
+    Rows of the agents of an environment are consecutive.
 
     Args:
         ask: Policy of environments (B, C, ...), with the call of ``with_state``.
@@ -380,8 +381,9 @@ class WholeEnvironments:
         start: torch.Tensor | None = None,
         **central: torch.Tensor,
     ) -> tuple[torch.Tensor | None, ...]:
-        """Return ``(parameters, value, memory)`` by row; all agents of an environment start at
-        once.
+        """Return ``(parameters, value, memory)`` by row.
+
+        Episodes of all agents of an environment begin at the same time.
         """
         starts = self.whole(start)
         state = self.whole(memory), None if starts is None else starts[:, 0]

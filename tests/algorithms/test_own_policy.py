@@ -148,7 +148,7 @@ def without_gradients(parameters, value):
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
-        (Net(change=lambda p, v: (p, v[:, None])), r"Net, returned shape \(3, 1\).*must be \(3,\)"),
+        (Net(change=lambda p, v: (p, v[:, None])), r"Net, returned shape \(3, 1\).*expected \(3,\)"),
         (Net(size=4), r"returned shape \(3, 4\) .* expected \(3, 2\) .*logits of 2 choices"),
         (
             Net(change=lambda p, v: p),
@@ -175,7 +175,7 @@ def without_gradients(parameters, value):
         ),
         (
             lambda d, s: Halting(d, s, lambda m: m[:, :3]),
-            r"shape \(3, 3\).*must be \(3, 8\).*the next hidden state",
+            r"shape \(3, 3\).*expected \(3, 8\).*the next hidden state",
         ),
         (lambda d, s: Halting(d, s), r"returned a tuple, expected 3 tensors.*hidden state"),
         (lambda: Net(), r"failed \(TypeError: .*takes 0 positional arguments"),
@@ -347,7 +347,7 @@ def test_layers_that_were_frozen_stay_so_after_inference():
 def test_a_box_needs_means_and_deviations():
     with pytest.raises(
         ParameterError,
-        match=r"\(4, 1\).*must be \(4, 2\).*: means and logarithms of deviations of 1 actions",
+        match=r"\(4, 1\).*expected \(4, 2\).*: means and logarithms of deviations of 1 actions",
     ):
         short(cd.PPO(num_steps=8, policy=Net(3, 1)), "pendulum")
 

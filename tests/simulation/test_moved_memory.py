@@ -130,7 +130,7 @@ CHANGED = {
     ),
     "added": (
         lambda policy: policy.actor.append(torch.nn.Linear(2, 2)),
-        r"'actor.5.\w+' .* must be missing",
+        r"'actor.5.\w+' .* expected missing",
     ),
     "shared": (
         lambda policy: policy.share_memory(),
@@ -138,7 +138,7 @@ CHANGED = {
     ),
     "double": (
         lambda policy: policy.double(),
-        r"'actor.0.weight' .* torch.float64 \(64, 4\) .* must be torch.float32 \(64, 4\)",
+        r"'actor.0.weight' .* torch.float64 \(64, 4\) .* expected torch.float32 \(64, 4\)",
     ),
 }
 
