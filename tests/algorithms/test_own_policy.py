@@ -148,7 +148,10 @@ def without_gradients(parameters, value):
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
-        (Net(change=lambda p, v: (p, v[:, None])), r"Net, returned shape \(3, 1\).*expected \(3,\)"),
+        (
+            Net(change=lambda p, v: (p, v[:, None])),
+            r"Net, returned shape \(3, 1\).*expected \(3,\)",
+        ),
         (Net(size=4), r"returned shape \(3, 4\) .* expected \(3, 2\) .*logits of 2 choices"),
         (
             Net(change=lambda p, v: p),

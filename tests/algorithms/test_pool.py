@@ -445,7 +445,7 @@ def test_wrong_settings_are_named(settings, message):
     [
         ("cartpole", {"cart": Pool(PPO)}, r"no other policy learns .* Pass PPO\(...\)"),
         ("connect_four", {"first": Pool(PPO), "second": cd.HeuristicPolicy()},
-        "expected another group that learns, or several groups that share the pool"),
+        "Expected another group that learns, or several groups that share the pool"),
         ("connect_four", {"first+second": Pool(PPO, share=0.01)}, "is 0, expected 1 to 16"),
         ("tag_grid", {"runner": Pool(PPO, share=1.0), "tagger": PPO}, "is 16, expected 1 to 15"),
         ("tag_grid", {"runner": Pool(PPO), "tagger": cd.RandomPolicy()},
