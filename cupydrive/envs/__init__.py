@@ -156,7 +156,7 @@ def with_data(say: Callable[[str], object], of: Iterable[str] | None = None) -> 
             left.append(spec.name)
     if left:
         words = (
-            "skipped, because their data is missing and could not be downloaded (see `cupydrive "
+            "omitted, because their data is missing and could not be downloaded (see `cupydrive "
             "data`)"
         )
         say(f"{words}: {', '.join(left)}")

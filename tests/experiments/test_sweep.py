@@ -113,8 +113,8 @@ def test_the_same_call_continues_a_sweep_and_another_one_is_refused(tmp_path):
     for given, message in (
         ({"mark": 50.0}, "another sweep: mark: found None, expected 50.0"),
         ({"num_envs": 16}, "another sweep: num_envs: found 8"),
-        ({"space": {"gamma": [0.9]}}, "another sweep: space is "),
-        ({"gravity": 5.0}, "another sweep: gravity is 9.8"),
+        ({"space": {"gamma": [0.9]}}, "another sweep: space: found "),
+        ({"gravity": 5.0}, "another sweep: gravity: found 9.8"),
         (
             {"algorithm": replace(SMALL, gamma=0.5)},
             "another sweep: gamma of policy 'cart': found 0.99, expected 0.5",

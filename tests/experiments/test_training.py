@@ -121,7 +121,7 @@ def test_resume_and_overwrite_on_the_command_line(tmp_path, capsys):
     assert main([*line, "--resume"]) == 0 and "128 env-steps" in capsys.readouterr().out
     assert (
         main([*line, "--resume", "--seed", "3"]) == 2
-        and "seed is 0 there" in capsys.readouterr().err
+        and "seed: found 0" in capsys.readouterr().err
     )
     assert main([*line, "--overwrite", "--seed", "3"]) == 0 and Run.load(tmp_path / "run").seed == 3
     assert (
@@ -136,7 +136,7 @@ def test_resume_and_overwrite_on_the_command_line(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (dict(num_envs=8), r"train\(run, num_envs=8\): a run brings .* leave num_envs out"),
+        (dict(num_envs=8), r"train\(run, num_envs=8\): a run brings .* Leave num_envs out"),
         (dict(resume=True), r"train: resume=True needs out=|train\(run, resume=True\)"),
         (dict(device="cuda"), r"the run is on cpu. Save it and load it on the other"),
         (dict(), r"has done its 128 env-steps\. Pass steps="),
@@ -157,7 +157,7 @@ def test_train_of_a_run_refuses_what_it_would_ignore(options, words):
             r"must be a function of \(step, metrics\): too many positional arguments",
         ),
         (dict(resume=True), r"resume=True needs out="),
-        (dict(resume=True, overwrite=True, out="x"), r"pass one of them"),
+        (dict(resume=True, overwrite=True, out="x"), r"Pass one of them"),
     ],
 )
 def test_train_refuses_before_it_begins(options, words):
@@ -493,7 +493,7 @@ def test_what_several_threads_change_of_torch_comes_back():
 
 def test_a_host_without_memory_is_a_memory_limit_error():
     with (
-        pytest.raises(MemoryLimitError, match=r"DefaultCPUAllocator.*lower num_envs"),
+        pytest.raises(MemoryLimitError, match=r"DefaultCPUAllocator.*Lower num_envs"),
         memory_errors(),
     ):
         torch.empty(2**60, dtype=torch.uint8)

@@ -91,7 +91,7 @@ def test_a_kernel_compiles_without_the_data(bare):
 
 @pytest.mark.full
 def test_all_leaves_out_what_has_no_data_and_says_so(bare, capsys):
-    said = "skipped, because their data is missing and could not be downloaded (see `cupydrive data`): atlas"
+    said = "omitted, because their data is missing and could not be downloaded (see `cupydrive data`): atlas"
     assert main(["check", "all", "--agent-steps", "100", "--device", "cpu"]) == 0
     out, err = capsys.readouterr()
     assert (

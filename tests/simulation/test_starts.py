@@ -247,7 +247,7 @@ def test_a_run_goes_on_from_its_starts(tmp_path):
     words = r"starting_location_y: found \[9, 0, 4, 8\], expected \[9, 0, 4, 7\]"
     for other, said in (
         (OTHER, words),
-        ({**GRID, "starting_location_y": []}, r"\[9, 0, 4, 8\] there, and None was"),
+        ({**GRID, "starting_location_y": []}, r"found \[9, 0, 4, 8\], expected None"),
     ):
         with pytest.raises(TrainingError, match=said):
             cd.train("tag_grid", settings, steps=48, resume=True, **how, **other)
@@ -265,7 +265,7 @@ def test_snapshots_and_recordings_keep_starts(tmp_path):
     assert torch.equal(want, got)
     with pytest.raises(
         ParameterError,
-        match=r"has starting_location_y = \[9, 0, 4, 8\], this environment \[9, 0, 4, 7\]",
+        match=r"has starting_location_y = \[9, 0, 4, 8\], but this environment has \[9, 0, 4, 7\]",
     ):
         cd.make("tag_grid", 3, device="cpu", **OTHER).restore(kept)
     recording = cd.evaluate("tag_grid", episodes=3, device="cpu", **GRID).recording
