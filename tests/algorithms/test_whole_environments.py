@@ -106,7 +106,7 @@ def mixing(obs_dim, size):
 @pytest.mark.parametrize(
     ("settings", "params", "words"),
     [
-        (cd.PPO(policy=mixing, **ABOUT), {}, "returns something else for the same row"),
+        (cd.PPO(policy=mixing, **ABOUT), {}, "returns other outputs for the same row"),
         (cd.PPO(policy=Mean, **ABOUT), {"num_agents": 4}, "got 4 agents of group 'agent', expected"),
         (cd.PPO(policy=Mean, num_steps=5), {}, "15 rows (steps x environments) do not divide into 4"),
     ],

@@ -110,6 +110,8 @@ CALLED_BY_US = {
     "Network.convolutions",
     "Network.inputs",
     "Network.input_shape",
+    "Network.outputs",
+    "Network.tower_inputs",
     "OnPolicy.network_for",
     "Group.obs_bytes",
 }

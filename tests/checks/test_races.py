@@ -87,7 +87,7 @@ def test_an_entry_that_two_members_write_is_named(words):
     with pytest.raises(KernelFault) as caught:
         take_steps(spec, 4, spec.make_params(num_taggers=5, grid_length=6, max_episode_steps=4))
     assert str(caught.value).startswith(
-        f"{words} between two calls of team.sync(), in environment 0; on"
+        f"{words} between two calls of team.sync(), in environment 0. On"
     )
 
 

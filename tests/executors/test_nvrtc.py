@@ -177,6 +177,7 @@ FILES = [
         (("HEADS", 4), ("DISCRETE", 2), ("CHOICES", 10), ("LARGEST", 7), ("SQUASHED", 1)),
         head_sizes((3, 7)) + box_bounds(spaces.Box(-1.0, np.float32([1, 2]))),
     ),
+    ("train/epsilon_greedy", (("HEADS", 1), ("CHOICES", 7), ("LARGEST", 7)), ""),
     ("train/advantages", (), ""),
     ("train/episodes", (("AGENT_GROUPS", 2), ("COLUMNS", 2)), ""),
     ("train/shuffle", (), ""),

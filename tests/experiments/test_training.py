@@ -218,7 +218,7 @@ def test_small_networks_compute_on_one_thread_and_what_was_set_comes_back(limit)
         train(callback=lambda step, row: (_ for _ in ()).throw(Mistake()))
     assert torch.get_num_threads() == 3
     run = train(settings=cd.PPO(num_steps=8), backend="torch")
-    run.learners["cart"].part = 2**20  # rows of a minibatch
+    run.learners["cart"].rows_at_once = lambda rollout: 2**20
     with run.computing():
         assert torch.get_num_threads() == 3
 
