@@ -120,8 +120,7 @@ def test_resume_and_overwrite_on_the_command_line(tmp_path, capsys):
     assert main(line) == 2 and "--resume" in capsys.readouterr().err
     assert main([*line, "--resume"]) == 0 and "128 env-steps" in capsys.readouterr().out
     assert (
-        main([*line, "--resume", "--seed", "3"]) == 2
-        and "seed: found 0" in capsys.readouterr().err
+        main([*line, "--resume", "--seed", "3"]) == 2 and "seed: found 0" in capsys.readouterr().err
     )
     assert main([*line, "--overwrite", "--seed", "3"]) == 0 and Run.load(tmp_path / "run").seed == 3
     assert (

@@ -127,7 +127,7 @@ def test_shards_are_all_environments_in_whole_blocks(envs, size):
         assert next(shard.first_env(b) for b in shard.blocks) == shard.envs.start
         assert all(shard.envs_of(other.ranks.rank) == other.envs for other in shards)
     with pytest.raises(
-        ParameterError, match=f"shared out among {shards[0].all_blocks + 1} processes"
+        ParameterError, match=f"cannot be divided among {shards[0].all_blocks + 1} processes"
     ):
         Shard(envs, Ranks(0, shards[0].all_blocks + 1))
 
