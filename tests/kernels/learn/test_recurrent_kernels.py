@@ -443,11 +443,12 @@ def test_a_step_is_torchs_in_float64(name):
 
 
 @pytest.mark.parametrize("core", [cd.GRU(16), cd.MinGRU(16)])
-def test_steps_in_bfloat16_have_the_outputs_of_sequences(core, monkeypatch):
+@pytest.mark.parametrize("kind", [cd.PPO, cd.PQN])
+def test_steps_in_bfloat16_have_the_outputs_of_sequences(kind, core, monkeypatch):
     """Within the tolerance of ``check_policy``, of more rows than a tile has."""
     monkeypatch.setattr(choice, "RECURRENT", TENSOR_RECURRENT)
     described = cd.Network(hidden=(24, 16), core=core, layer_norm=isinstance(core, cd.MinGRU))
-    settings = cd.PPO(network=described, num_steps=8, normalize_obs=True)
+    settings = kind(network=described, num_steps=8, normalize_obs=True)
     report = cd.check_policy("cartpole", settings, num_envs=72, device="cpu")
     assert "by kernels, bfloat16" in report.compared_with and report.passed, report
 
