@@ -1,6 +1,6 @@
 // env.cuh -- what an environment's functions see: `Env&`. Included by an environment's file after its structs.
 //
-//   bool step(Env& env)      one step; every member returns whether the task has ended, phases.cuh takes the OR
+//   bool step(Env& env)      one step. Every thread returns whether the task has ended, and phases.cuh takes the OR
 //   void reset(Env& env)     writes all of a fresh state, from env.random, env.params and env.table alone: it may run ahead of time
 //   void observe(Env& env)   writes the observation, a function of the state and of env.elapsed alone
 //
@@ -78,13 +78,13 @@ template <class Kind> struct Group {
     return reward_row[i];
   }
 
-  // A discrete head: in [0, size), whatever the caller passed in; of a Box alone: the number given, NaN read as 0.
+  // A discrete head: in [0, size) for any input. A Box only: the input, with NaN read as 0.
   DEVICE auto action(int i, int head = 0 CALLER) const {
     CHECK_ROW(action_row, "an action is read outside of `step`");
     CHECK_INDEX(i, COUNT, "agent (action)"); CHECK_INDEX(head, Kind::DISCRETE > 0 ? Kind::DISCRETE : HEADS, "action head");
     return Kind::read(action_row[(size_type)i * HEADS + head], head);
   }
-  // Number k of the boxes, whatever heads come before it; NaN read as 0.
+  // Number k of the boxes, after any discrete heads. NaN is read as 0.
   DEVICE float box(int i, int k = 0 CALLER) const {
     static_assert(Kind::DISCRETE < HEADS, NO_BOX);
     CHECK_ROW(action_row, "an action is read outside of `step`");
@@ -127,7 +127,7 @@ template <class Kind> struct Group {
 
 DEVICE int read_discrete(int action, int size) { return math::clamp(action, 0, size - 1); }  // equal(swapped arguments): commutes
 DEVICE int read_discrete(float action, int size) { return read_discrete(math::to_int(action), size); }
-// The r-th allowed choice of one head, r uniform; of all choices if none is allowed.
+// The r-th allowed choice of one head, with r uniform, or of all choices if none is allowed.
 DEVICE int draw_allowed(u32 word, const u8* mask, int size) {
   int allowed = 0;
   for (int k = 0; k < size; ++k) allowed += mask[k] != 0;
@@ -153,7 +153,7 @@ struct Env : EachGroup<Group> {
   const Table& table;    // read-only arrays that all environments share: env.table.NAME[i], env.table.NAME(i, j)
 #endif
   Random random;         // the stream of this environment, episode and step
-  int elapsed;           // steps since the episode began; in `step`, this one included
+  int elapsed;           // steps since the episode began, including the current one in `step`
   const int max_episode_steps;
   const math::Divisor horizon;  // the same number
   bool last_step;        // in `step`: the time limit ends the episode with this step

@@ -11,12 +11,12 @@ template <class Kind> struct GroupRows {
   typedef typename Kind::ObsRows::Far Obs;
   Obs* obs;                  // (T, N, C, OBS) after each step, after an autoreset if there was one
   const Obs* current_obs;    // (N, C, OBS) before the first step (rollout: copied to the row before obs)
-  Obs* final_obs;            // (T, N, C, OBS) or null; rows written where an episode ended
-  float* critic_obs;         // (T, N, C, CRITIC) after each step, likewise; or null: no policy reads it
-  float* final_critic_obs;   // (T, N, C, CRITIC) or null; rows written where an episode ended
+  Obs* final_obs;            // (T, N, C, OBS) or null. Rows are written where an episode ended
+  float* critic_obs;         // (T, N, C, CRITIC) after each step, or null if no policy reads it
+  float* final_critic_obs;   // (T, N, C, CRITIC) or null. Rows are written where an episode ended
   float* reward;             // (T, N, C)
   float* returns;            // (N, C) reward since the episode began
-  float* episode_return;     // (T, N, C) * RECORD; rows written where an episode ended
+  float* episode_return;     // (T, N, C) * RECORD. Rows are written where an episode ended
   Action* action;            // (T, N, C, HEADS)
   u8* action_mask;           // (T, N, C, choices): what may be taken after each step, groups with masks; before the
                              // first step: the row before
@@ -34,7 +34,7 @@ template <bool BYTES> struct Drawn {
 
   template <class Kind> DEVICE void draw(const Random::Bits& drawn, const int) { bits = drawn; }
   template <class Kind> DEVICE auto action(const u32 word_of_four, const int head, const u8* mask) const {
-    // One thread has the words in registers, among which it selects; shared memory can be indexed.
+    // One thread has the words in registers and selects among them. Shared memory can be indexed.
     const u32 word = TEAM == 1 ? bits.word(word_of_four) : ((const u32*)&bits)[word_of_four];  // equal(swap ==): speed only
     if constexpr (Kind::MASKED) return Kind::sample_allowed(word, head, mask);
     else return Kind::sample(word, head);
@@ -52,7 +52,7 @@ template <> struct Drawn<true> {
   }
 };
 
-// Few heads of an agent are drawn side by side, by copies of the code instead of a loop; of 100 it would be 300 kB.
+// Few heads of an agent are drawn side by side, by copies of the code instead of a loop. For 100 heads they would take 300 kB.
 template <class Kind> constexpr bool FEW_HEADS = Kind::HEADS <= FEW_OWN;
 
 // What no environment's function reads: the returns so far, and what the next actions are drawn from. SLOTS: how many agents
@@ -200,7 +200,7 @@ DEVICE void store_rows(const Team team, NearRows<Kind>& near, const GroupRows<Ki
   }
 }
 
-// Moves the returns from the batch to what is kept, and back; each member those of its own agents.
+// Moves the returns from the batch to the workspace and back. Each thread moves those of its own agents.
 template <class Kind, class Kept>
 DEVICE void load_returns(const Team team, Kept& kept, const GroupRows<Kind>& rows, const int e) {
   if constexpr (HAS_KEPT_ROWS<Kind>) {
