@@ -3,7 +3,7 @@
 
 namespace faults {
 typedef char (&Text)[64];
-struct StateField { const char* name; size_type at, bytes, element; };  // in bytes; in the order of their places
+struct StateField { const char* name; size_type at, bytes, element; };  // in bytes, ordered by offset
 #include "generated/fields.cuh"
 
 // Where `byte` is in `part`, or -1.

@@ -66,7 +66,7 @@ DEVICE void draw_start(const Env& env, const Clock& clock, State& start) {
   reset(fresh);
 }
 
-// Adds up what the members have counted; every member gets the total.
+// Sums the counts of the threads. Every thread gets the total.
 DEVICE Metrics total(const Team team, const Metrics& mine) {
   Metrics all = mine;
   each_count([&](int& count) INLINED { count = team.sum(count); }, all);
@@ -136,11 +136,11 @@ template <bool RANDOM> struct TeamPhases {
   bool drawn = false;
   u32 has_final;         // whether the states that episodes end with are wanted
   u32 near_lanes;        // of `near_any`
-  int first, t;          // the launch's first step; this step, and its row
+  int first, t;          // the launch's first step, and this step, which is also its row
   size_type row;
   bool ended, over, recorded, to_final;
   int length;            // of the episode, if it is over
-  float sum;             // the return so far of the last agent; all there is to record if it is the only one
+  float sum;             // the return so far of the last agent, the only record if there is one agent
 
   DEVICE TeamPhases(const Batch& batch, const Team team, Workspace& work, const int e, const int until, Env& env,
                     EachGroup<OwnRows>& own, NearState& start, const Observations& observations, const Clock& clock)

@@ -14,7 +14,7 @@ struct Sample {
   const u64* seed;             // (1)
   const Clock* clock;          // (N)
   const float* parameters;     // (N, C, CHOICES): action values
-  const u8* mask;              // (N, C, CHOICES) or null: which choices are allowed; a row that allows none is not masked
+  const u8* mask;              // (N, C, CHOICES) or null: allowed choices. A row without allowed choices is not masked
   int* action;                 // (N, C)
   const float* value;          // not read
   float* value_row;            // (N, C) or null: the largest value of an allowed action

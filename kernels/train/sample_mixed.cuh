@@ -14,7 +14,7 @@ struct Sample {
   const u64* seed;             // (1)
   const Clock* clock;          // (N)
   const float* parameters;     // (N, C, CHOICES + 2 * (HEADS - DISCRETE)): logits, means, logarithms of deviations
-  const u8* mask;              // (N, C, CHOICES) or null: which choices are allowed; a head that allows none is not masked
+  const u8* mask;              // (N, C, CHOICES) or null: allowed choices. A head without allowed choices is not masked
   float* raw;                  // (N, C, HEADS): choices, and numbers before squashing
   float* action;               // (N, C, HEADS)
   const float* value;          // (N, C) or null: the critic's, with a stride of its own, copied to
