@@ -48,7 +48,7 @@ def try_gpu_compiler(report: Report, spec: EnvSpec, params: EnvParams) -> None:
         if compile_for_gpu(assemble(spec, params, layout)):
             report.tally(part, "kernel").compared = 1
     except CupydriveError as error:
-        report.fault(part, "kernel", ". ".join(line.strip() for line in str(error).splitlines()))
+        report.fault(part, "kernel", " | ".join(line.strip() for line in str(error).splitlines()))
 
 
 def put(batch: Batch, **arrays: np.ndarray) -> None:

@@ -164,7 +164,9 @@ def test_a_check_compiles_for_a_gpu_where_there_is_none(monkeypatch):
     spec = broken(MOVE, "s.x += (float)UINT32_MAX;")  # of a library's header
     row = "cuda: the kernel compiles for a GPU, by NVRTC"
     report = cd.check(spec, device="cpu", agent_steps=100, progress=False)
-    assert '<kernel of point>:17: identifier "UINT32_MAX" is undefined; s.x' in report.failures()[0]
+    assert (
+        '<kernel of point>:17: identifier "UINT32_MAX" is undefined | s.x' in report.failures()[0]
+    )
     spec = broken(
         MOVE, "s.x += s.v * (float)(math::popcount(5u) - 1 + math::count_trailing_zeros(1u));"
     )
