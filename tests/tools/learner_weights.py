@@ -60,7 +60,7 @@ WEIGHTS = {
     "connect_four, PQN, GRU": (
         "connect_four",
         cd.PQN(network=cd.Network(hidden=(24,), core=cd.GRU(20), layer_norm=True), num_steps=14),
-        dict(num_envs=40, steps=3_000),
+        dict(num_envs=96, steps=5_000),
     ),
     "pendulum, normalised": (
         "pendulum",
