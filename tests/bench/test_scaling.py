@@ -20,8 +20,8 @@ def test_two_processes_train_together(tmp_path):
     done = subprocess.run([sys.executable, *start], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     weak, strong = json.loads(path.read_text())["rows"]
-    assert weak["note"].startswith("2 processes, weak scaling; ppo by kernels")
-    assert strong["note"].startswith("2 processes, strong scaling; ppo by kernels")
+    assert weak["note"].startswith("2 processes, weak scaling, ppo by kernels")
+    assert strong["note"].startswith("2 processes, strong scaling, ppo by kernels")
     assert (weak["num_envs"], strong["num_envs"]) == (2 * lesson.num_envs, lesson.num_envs)
     for row in (weak, strong):
         assert row["rate"] == pytest.approx(
