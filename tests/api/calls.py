@@ -296,6 +296,6 @@ ROWS = {
     ),
     "register": Row(
         cd.register, lambda it: {"spec": moon(), "kernel": MOON.read_text()},
-        words={"spec": ("spec", "there is no file")},
+        words={"spec": ("spec", "does not exist")},
     ),
 }  # fmt: skip
