@@ -73,10 +73,10 @@ def test_processes_compare_what_they_must_agree_on(tmp_path):
     alike = {"out": tmp_path, "progress": False, "callback": lambda step, metrics: None}
     require_equal(run, replace(config, **alike))
     for differs in ({"steps": 7}, {"keep": 9}, {"cuda_graph": False}):
-        with pytest.raises(ParameterError, match="rank 1 differs"):
+        with pytest.raises(ParameterError, match="differ on rank 1"):
             require_equal(run, replace(config, **differs))
     for differs in ({"step": 8}, {"backends": {"cart": "torch"}}, {"device": "cuda"}):
-        with pytest.raises(ParameterError, match="rank 1 differs"):
+        with pytest.raises(ParameterError, match="differ on rank 1"):
             require_equal(SimpleNamespace(shard=shard, **about | differs), config)
 
 
@@ -90,8 +90,8 @@ def test_any_process_may_stop_and_the_first_decides_else():
 def test_all_processes_end_with_one_error(said):
     lost = f"in environment {said[SIZE][-1]['envs'][0] + 1}"
     words = {
-        "other settings": ("ParameterError", "rank 1 differs"),
-        "other seeds": ("ParameterError", "rank 1 differs"),
+        "other settings": ("ParameterError", "differ on rank 1"),
+        "other seeds": ("ParameterError", "differ on rank 1"),
         "other weights": (
             "TrainingError",
             f"the weights on rank {SIZE - 1} differ from those of rank 0",
@@ -104,7 +104,7 @@ def test_all_processes_end_with_one_error(said):
         "population": ("ParameterError", "seeds= and members="),
         "too few": ("ParameterError", f"num_envs = {SIZE - 1} environments"),
         "sequences": ("ParameterError", "4 blocks of sequences, which 3 processes cannot share"),
-        "ddpg": ("ParameterError", "learns by DDPG"),
+        "ddpg": ("ParameterError", "DDPG supports a single process"),
     }
     for what, expected in words.items():
         for one in said[SIZE]:
@@ -302,7 +302,7 @@ def test_an_interrupt_of_the_first_ends_all_and_keeps_the_result(started, tmp_pa
     assert processes.wait_for(started, tmp_path) == 0
     out, err = capfd.readouterr()
     run = Run.load(tmp_path / "run")
-    assert f"interrupted after {run.step:,} env-steps; the result is kept" in err
+    assert f"interrupted after {run.step:,} env-steps: the result is kept" in err
     assert run.metrics[-1]["charts/global_step"] == run.step and f"{run.step:,} env-steps" in out
 
 
