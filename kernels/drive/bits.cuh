@@ -42,7 +42,7 @@ template <class Entry> struct EntryRow {
 // A row for a central critic, `env.NAME.critic_obs(i)`. Where no policy reads it, it is null and drops all entries.
 struct CriticEntry {
   float* at;
-  DEVICE void operator=(float x) const { if (at != nullptr) *at = x; }
+  DEVICE float operator=(float x) const { if (at != nullptr) *at = x; return x; }
 };
 struct CriticRow {
   float* entries;

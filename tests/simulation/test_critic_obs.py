@@ -110,6 +110,16 @@ def test_wrong_ones_fail_the_check(old, new, field):
 
 
 @pytest.mark.full
+def test_an_assignment_returns_the_number():
+    """Also where no rollout stores the row, so that ``obs(i)[0] = critic_obs(i)[0] = x`` works."""
+    old = "env.walker.obs(i)[1] = (float)s.active[i];"
+    new = "env.walker.obs(i)[1] = env.walker.critic_obs(i)[WALKERS + i] = (float)s.active[i];"
+    assert old in everything.KERNEL
+    spec = cd.register(PYTHON, everything.KERNEL.replace(old, new))
+    assert check(spec, agent_steps=2000, device="cpu", progress=False).passed
+
+
+@pytest.mark.full
 def test_a_group_without_them_has_a_compile_error():
     kernel = everything.KERNEL.replace("env.driver.obs(d)[0]", "env.driver.critic_obs(d)[0]")
     with pytest.raises(CompileError, match=r"critic_obs_dim"):
