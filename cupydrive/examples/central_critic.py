@@ -1,14 +1,14 @@
-"""Gardeners who share their harvest: a task for a critic that sees more than the agents.
+"""Gardeners who share their harvest: a task in which the critic benefits from the global state.
 
-Every day it rains on each garden, from 0 to 8. Each gardener sees the rain on its own garden, and
-chooses how much to water it: right is the rain modulo 3, which takes some learning. A garden yields
-3 per rain, and 1 more if it was watered right. All gardeners get the mean harvest. So nearly all
-that changes a gardener's reward is rain that it cannot see. A critic that sees it explains it, and
-what it explains is no noise in the advantages.
+Each day, 0 to 8 units of rain fall on each garden. A gardener observes the rain on its own garden
+and chooses how much to water it. The correct amount is the rain modulo 3. A garden yields 3 per
+unit of rain, and 1 more if the amount was correct. The reward of every gardener is the mean
+harvest. Most of its variance comes from rain that the gardener does not observe. A critic that
+observes all rain explains this variance, which reduces the noise of the advantages.
 
-``IPPO`` and ``MAPPO`` (Yu et al. 2022) are settings that differ in the critic alone. After 48,000
-env-steps of 64 environments on a CPU, 92 % of the choices are right with MAPPO and 80 % with IPPO:
-means of ten seeds, whose differences have a mean of 13 % and a 95 % interval of 2 %.
+``IPPO`` and ``MAPPO`` (Yu et al. 2022) are settings that differ only in the critic. After 48,000
+env-steps of 64 environments on a CPU, 92 % of the choices are correct with MAPPO and 80 % with
+IPPO, as means of ten seeds. The mean difference is 13 %, with a 95 % interval of +-2 %.
 """
 
 from dataclasses import dataclass, replace
@@ -39,14 +39,14 @@ DEVICE bool step(Env& env) {
     env.shared.right[i] = env.gardener.action(i) == needed;
     env.metrics.right += env.shared.right[i];
   }
-  env.team.sync();  // everybody has watered
+  env.team.sync();  // all choices are stored before they are counted
   int rain = 0, right = 0;
   for (int i = 0; i < NUM_AGENTS; ++i) {
     rain += env.state.rain[i];
     right += env.shared.right[i];
   }
   const float harvest = env.params.rain_yield * (float)rain + (float)right;
-  env.team.sync();  // today's rain is counted
+  env.team.sync();  // all threads have read the rain before it is replaced
   for (int i : env.team.each(NUM_AGENTS)) {
     env.gardener.reward(i) = harvest * (1.0f / NUM_AGENTS);
     env.state.rain[i] = rain_of(env, i);
@@ -54,7 +54,7 @@ DEVICE bool step(Env& env) {
   return false;
 }
 
-// A gardener sees the rain on its own garden, its critic that on all gardens, its own first.
+// A gardener observes the rain on its own garden. Its critic observes all rain, its own first.
 DEVICE void observe(Env& env) {
   const auto rain = [&](int i) { return (float)env.state.rain[i % NUM_AGENTS] * (1.0f / LEVELS); };
   for (int i : env.team.each(NUM_AGENTS)) {
@@ -67,15 +67,17 @@ DEVICE void observe(Env& env) {
 
 @dataclass(frozen=True)
 class Params:
-    """How many gardens there are, and how much the rain counts."""
+    """Number of gardens, and harvest per unit of rain."""
 
-    rain_yield: float = cd.param(3.0, "Harvest per rain; right watering yields 1.", low=0.0)
+    rain_yield: float = cd.param(
+        3.0, "Harvest per unit of rain. Correct watering yields 1.", low=0.0
+    )
     num_agents: int = cd.param(16, "Gardens, and gardeners.", low=1, high=64)
     max_episode_steps: int = cd.param(25, "Time limit.", unit="days", low=1)
 
 
 def groups(p: Params) -> tuple[cd.Group, ...]:
-    """Return the one group: agents that see one number, and a critic that sees all."""
+    """Return the group. Agents observe their own rain, and the critic observes all rain."""
     scale = LEVELS * p.rain_yield + 1.0
     gardeners = cd.Group(
         "gardener", p.num_agents, LEVELS, spaces.Discrete(WATERS), reward_scale=scale,
@@ -90,7 +92,7 @@ def rain_of(p: Params, random: RandomStream) -> np.ndarray:
 
 
 def reset(p: Params, random: RandomStream) -> np.ndarray:
-    """Return (N,) fresh states."""
+    """Return initial states, (N,)."""
     rain = rain_of(p, random)
     states = np.zeros(len(rain), [("rain", "i4", (p.num_agents,))])
     states["rain"] = rain
@@ -100,7 +102,7 @@ def reset(p: Params, random: RandomStream) -> np.ndarray:
 def step(
     p: Params, states: np.ndarray, action: cd.Actions, elapsed: np.ndarray, random: RandomStream
 ) -> cd.StepResult:
-    """Reap what today's rain and watering yield, and let it rain."""
+    """Compute the harvest of the day, and draw the rain of the next day."""
     right = action["gardener"] == states["rain"] % WATERS
     harvest = (p.rain_yield * states["rain"] + right).mean(axis=1, keepdims=True)
     return cd.StepResult(
@@ -112,7 +114,7 @@ def step(
 
 
 def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observation:
-    """Return each gardener's own rain, and for its critic all, its own first."""
+    """Return each gardener's own rain, and all rain for its critic, starting with its own."""
     rain = states["rain"] / LEVELS
     every = np.stack([np.roll(rain, -i, axis=1) for i in range(p.num_agents)], axis=1)
     own = 1.0 * (states["rain"][..., None] == np.arange(LEVELS))
@@ -129,7 +131,7 @@ SPEC = cd.EnvSpec(
     kernel=KERNEL,
     metrics={"right": "int"},
     constants=lambda p: {"LEVELS": LEVELS, "WATERS": WATERS},
-    summary="Gardeners water their own gardens, and share the harvest of all.",
+    summary="Gardeners water their own gardens and share the harvest of all gardens.",
 )
 IPPO = PPO(num_steps=25, learning_rate=1e-3, gamma=0.5, normalize_value=True)
 MAPPO = replace(IPPO, critic="central")

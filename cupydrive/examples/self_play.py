@@ -1,7 +1,7 @@
-"""Self-play in Connect Four: one policy learns both sides against its own past. Saved stages of it
-then play a tournament with random moves and the heuristic, and their Elo ratings are printed.
+"""Self-play in Connect Four: one policy learns both sides against its own past.
 
-    python -m cupydrive.examples.self_play
+Saved stages of the policy then play a tournament with random moves and the heuristic. Run it with
+``python -m cupydrive.examples.self_play`` to print their Elo ratings.
 """
 
 import tempfile
@@ -10,10 +10,9 @@ from pathlib import Path
 import cupydrive as cd
 from cupydrive.protocols import PlayerSettings, Policies
 
-SETTINGS = cd.PPO(  # smaller than the suggested ones, for a CPU
-    hidden=(128, 128), activation="relu", learning_rate=1e-3, num_steps=64, gamma=1.0
+PLIES = (
+    6  # maximum number of random moves at the start, so that greedy policies do not repeat one game
 )
-PLIES = 6  # most random moves of an opening, so that greedy policies do not repeat one game
 
 
 def self_play(
@@ -22,20 +21,15 @@ def self_play(
     """Return a tournament of one policy after each stage of its training.
 
     Args:
-        folder: Where the policy of each stage is saved.
+        folder: Folder in which the policy of each stage is saved.
         steps: Env-steps of each stage.
         stages: Number of stages.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
     """
-    given = {"first+second": cd.OpponentPool(SETTINGS, size=4, share=0.5)}
-    run = cd.train(
-        "connect_four",
-        policies=given,
-        num_envs=128,
-        steps=steps,
-        device=device,
-        random_plies=PLIES,
-    )
+    settings = cd.suggested_algorithm("connect_four")
+    assert isinstance(settings, cd.PPO)
+    given = {"first+second": cd.OpponentPool(settings, size=4, share=0.5)}
+    run = cd.train("connect_four", policies=given, steps=steps, device=device, random_plies=PLIES)
     assert isinstance(run, cd.Run)
     players: dict[str, PlayerSettings | Policies] = {}
     for stage in range(stages):

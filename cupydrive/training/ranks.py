@@ -125,8 +125,8 @@ def require_equal(run: Run, config: TrainConfig) -> None:
     here["backends"] = run.backends
     if others := different(run.shard.ranks, config_hash(run.as_json() | options | here).encode()):
         raise ParameterError(
-            f"processes that train one run need the same arguments and versions, but those of "
-            f"rank 0 differ on rank {others}"
+            f"processes that train one run need the same arguments and versions, but they "
+            f"differ on rank {others}"
         )
 
 

@@ -79,18 +79,18 @@ DEVICE StepSize step_size(const int verdict, const float learning_rate, const Co
   return {verdict, learning_rate / corrections.first, APPROXIMATE ? 1.0f / root : root, EPSILON};
 }
 
-// The weights (1 - beta2) beta2^k of the second moment's latest gradients, k from 0 on: their number, beta2 to its power, the sum of
-// the weights, and that of weights times k + 1.
-struct Weights { float count, power, sum, age; };
-DEVICE Weights joined(const Weights& late, const Weights& early) {
+// Weights of the last `count` gradients in the second moment. The gradient of k steps ago has weight (1 - beta2) beta2^k. power is
+// beta2^count, sum is the sum of the weights, and age is the sum of the weights times k + 1.
+struct MomentWeights { float count, power, sum, age; };
+DEVICE MomentWeights joined(const MomentWeights& late, const MomentWeights& early) {
   return {late.count + early.count, late.power * early.power, late.sum + late.power * early.sum,
           late.age + late.power * (early.age + late.count * early.sum)};
 }
-// RAdam's factor on the rate of step `step`, or 0 if the second moment is of too few gradients to divide by. Sums of positive terms
-// give the average's length, which the paper's formula has as a small difference of large numbers.
+// RAdam's rectification factor of step `step`, or 0 if the second moment has too few gradients. The length of the moving average is
+// computed from sums of positive terms. The formula of the paper subtracts large numbers instead, which cancels in float32.
 DEVICE float rectification(const float step) {
   constexpr float LONGEST = 2.0f / SECOND_RATE - 1.0f;
-  Weights all{0.0f, 1.0f, 0.0f, 0.0f}, some{1.0f, 1.0f - SECOND_RATE, SECOND_RATE, SECOND_RATE};
+  MomentWeights all{0.0f, 1.0f, 0.0f, 0.0f}, some{1.0f, 1.0f - SECOND_RATE, SECOND_RATE, SECOND_RATE};
   for (u32 left = (u32)step; left != 0; left >>= 1) {
     if (left & 1) all = joined(all, some);
     some = joined(some, some);
@@ -99,7 +99,7 @@ DEVICE float rectification(const float step) {
   if (length <= 5.0f) return 0.0f;
   return math::sqrt((length - 4.0f) * (length - 2.0f) * LONGEST / ((LONGEST - 4.0f) * (LONGEST - 2.0f) * length));
 }
-// The same of RAdam, which divides by nothing before it rectifies: the deviation is 1.
+// Step size of RAdam. Without rectification there is no division by the second moment, so the denominator is 1.
 DEVICE StepSize rectified_size(const int verdict, const float learning_rate, const Corrections& corrections, const float step) {
   const float factor = rectification(step);
   StepSize size = step_size(verdict, learning_rate, corrections);

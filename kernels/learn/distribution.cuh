@@ -1,7 +1,7 @@
-// distribution.cuh -- the distribution of one row's actions: log-probability, entropy, and their gradients by the parameters.
+// distribution.cuh -- Distribution of one row's actions: log-probability, entropy, and their gradients w.r.t. the parameters.
 //
-// Generated: CATEGORICAL and GAUSSIAN (0 or 1), whether there are discrete heads and a Box. Constants: those of the distribution;
-// of both, DISCRETE is the number of discrete heads among HEADS.
+// Generated: CATEGORICAL and GAUSSIAN (0 or 1), whether there are discrete heads and a Box. Constants: those of the distribution. With
+// both, DISCRETE is the number of discrete heads among HEADS.
 #pragma once
 #include "learn/functions.cuh"
 #include "generated/spaces.cuh"

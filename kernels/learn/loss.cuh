@@ -81,7 +81,7 @@ DEVICE void differentiate_policy(const Coefficients& of, const Transition& row, 
   now.differentiate(parameters, row.action, -by_log_prob * moments.inverse, -of.entropy * moments.inverse);
 }
 
-// The same of its value.
+// Differentiate the value loss of a row.
 DEVICE void differentiate_value(const Coefficients& of, const Transition& row, const Moments moments, float& value,
                                 float* metric) {
   if constexpr (STORES) *row.value_now = value;
@@ -98,7 +98,7 @@ DEVICE void differentiate_value(const Coefficients& of, const Transition& row, c
   value = of.value * by_value * moments.inverse;
 }
 
-// Replace action values of a row by the derivatives of half the squared error of the action taken. Rows out of the game give 0.
+// Replace the action values of a row by the gradient of half the squared error of the action taken. Inactive rows give 0.
 DEVICE void differentiate_choice(const Transition& row, const Moments moments, float* values, float* metric) {
   const int action = (int)row.action[0];
   if constexpr (STORES) {

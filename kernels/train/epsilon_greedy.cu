@@ -1,7 +1,8 @@
-// epsilon_greedy.cu -- actions of one discrete head by their values: the largest one or, with probability epsilon, a random one.
+// epsilon_greedy.cu -- Sample actions of one discrete head: the action of the largest value, or a random one with probability
+// epsilon.
 //
-// Random words: purpose POLICY of random.cuh, so that an action depends on (seed, environment, episode, elapsed, agent), epsilon and
-// the values only. Constants: CHOICES.
+// Random words: purpose POLICY of random.cuh, so that an action depends only on (seed, environment, episode, elapsed, agent), epsilon
+// and the values. Constant: CHOICES.
 #include "drive/math.cuh"
 #include "drive/random.cuh"
 

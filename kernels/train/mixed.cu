@@ -1,4 +1,4 @@
-// mixed.cu -- draws the actions of a policy with discrete heads and a Box.
+// mixed.cu -- Sample the actions of a policy with discrete heads and a Box.
 //
 // Constants: those of sample_mixed.cuh.
 #include "train/sample_mixed.cuh"

@@ -1,4 +1,4 @@
-// mixed.cuh -- draws the actions of discrete heads and of a Box together (choices.cuh, boxes.cuh).
+// mixed.cuh -- Sample the actions of discrete heads and of a Box together (choices.cuh, boxes.cuh).
 //
 // A Space has CHOICES, the number of all heads' choices, and a Space for each part: Discrete and Box.
 #pragma once

@@ -1,7 +1,6 @@
-// sample_mixed.cuh -- what is asked of a policy with discrete heads and a Box: an action for each row (mixed.cuh).
+// sample_mixed.cuh -- Sample a policy with discrete heads and a Box: one action for each row (mixed.cuh).
 //
-// Constants: HEADS, DISCRETE of which are discrete, and those of sample_choices.cuh and sample_box.cuh; their functions are
-// generated.
+// Constants: HEADS, of which DISCRETE are discrete, and those of sample_choices.cuh and sample_box.cuh. Generated: their functions.
 #pragma once
 #include "train/mixed.cuh"
 #include "generated/spaces.cuh"
@@ -36,7 +35,7 @@ struct Space {
   };
 };
 
-// Row (e, i) of [0, N * C), whose parameters these are.
+// Sample row (e, i) of [0, N * C) with these parameters.
 DEVICE void sample_row(const Sample& call, const int row, const float* parameters) {
   const int e = row / call.agents, i = row - e * call.agents;
   const Clock clock = call.clock[e];
