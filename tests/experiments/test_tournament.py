@@ -132,5 +132,5 @@ def test_runs_must_have_one_environment(run):
         cd.tournament({"a": run, "b": other}, **COMMON)
     with pytest.raises(ParameterError, match="env = 'cartpole', but a run was trained in tag_grid"):
         cd.tournament({"a": run}, "cartpole", **COMMON)
-    with pytest.raises(ParameterError, match="leave out grid_length"):
+    with pytest.raises(ParameterError, match="Leave out grid_length"):
         cd.tournament({"a": run}, **COMMON, grid_length=6)
