@@ -111,7 +111,8 @@ def test_the_first_environment_step_agent_and_field_are_the_known_ones(
     assert (tmp_path / "explanation.txt").read_text() == f"{found}\n"
     place = f"First non-finite number: state.total[{agent}] = nan in environment {env} after step {step:,}"
     words = f"{place}. The NumPy reference gives {found.reference:.6g}"
-    assert f"{words}. Details: {tmp_path / 'explanation.txt'}" in str(error) and "\n" not in str(error)
+    details = f"{words}. Details: {tmp_path / 'explanation.txt'}"
+    assert details in str(error) and "\n" not in str(error)
     assert str(found).count("  step ") == min(
         8, len(taken)
     ) and f"  step {step}: actions one = " in str(found)
