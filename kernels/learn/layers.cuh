@@ -22,13 +22,23 @@ using namespace policy;  // functions.cuh
 #define ACTIVATE_LAST 0  // 1: an activation follows the last layer
 #endif
 
+#ifndef LAYER_NORM
+#define LAYER_NORM 0     // 1: on tensor cores, a layer normalization follows each hidden layer
+#endif
+
+#ifndef Q_VALUES
+#define Q_VALUES 0       // 1: the outputs are action values of one discrete head (PQN)
+#endif
+
 #ifndef OBSERVES
 #define OBSERVES 1       // 0: the first layers read the results of another kernel
 #endif
 
 constexpr int STRIP = SIDE_FLOATS == 1 ? 1 : PAD;  // columns that one thread accumulates
 constexpr int METRICS = PAD;  // length of the last row: reported metrics, summed over rows
-constexpr int TENSORS = 2 * TOWERS * LAYERS;  // weights and biases of each layer in the network's own layout, (OUT, IN) and (OUT)
+// Layers of a tower and normalizations. The gains and biases of a normalization are a layer with one input.
+constexpr int PARTS_OF_TOWER = LAYERS + LAYER_NORM * (LAYERS - 1);
+constexpr int TENSORS = 2 * TOWERS * PARTS_OF_TOWER;  // weights and biases in the network's own layout, (OUT, IN) and (OUT)
 
 // Whether a chunk's gradient stores the layer's weights transposed, so that zeros of observations can be skipped.
 constexpr bool turned(const int layer) { return ALONE && OBSERVES && layer == 0; }
@@ -43,6 +53,7 @@ constexpr int before(const Size what, const int tower, const int layer) {
     for (int l = 0; l < LAYERS; ++l) {
       if (t > tower || (t == tower && l >= layer)) return sum;
       const int in = WIDTH[t][l], out = WIDTH[t][l + 1];
+      if (what == GRADIENT && LAYER_NORM && l < LAYERS - 1) sum += out * padded(1) + padded(out);
       sum += what == FORWARD_COPIES ? (in + 1) * padded(out)
            : what == BACKWARD_COPIES ? (l == 0 && !COPY_FIRST ? 0 : out * padded(in))
            : what == GRADIENT ? out * padded(in) + padded(out)
@@ -56,7 +67,9 @@ constexpr int before(const Size what, const int tower, const int layer) {
 template <int T, int L> struct Layer {
   static constexpr int IN = WIDTH[T][L], OUT = WIDTH[T][L + 1], IN_PAD = padded(IN), OUT_PAD = padded(OUT);
   static constexpr bool FIRST = L == 0, LAST = L == LAYERS - 1, ACTIVATED = !LAST || ACTIVATE_LAST;
-  static constexpr int NUMBER = T * LAYERS + L;  // its weights are tensor 2 * NUMBER of the network, its biases the next one
+  static constexpr bool NORMALISED = LAYER_NORM && !LAST;
+  // Its weights are tensor 2 * NUMBER of the network, its biases the next one. Those of a normalization follow.
+  static constexpr int NUMBER = T * PARTS_OF_TOWER + (1 + LAYER_NORM) * L;
   static constexpr int FORWARD_BEFORE = before(FORWARD_COPIES, T, L);  // offset in `copies`
   // equal(constant): no further tower exists
   static constexpr int BACKWARD_BEFORE = before(FORWARD_COPIES, TOWERS, 0) + before(BACKWARD_COPIES, T, L);

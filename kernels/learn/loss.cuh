@@ -7,10 +7,7 @@
 #include "learn/functions.cuh"
 #include "learn/minibatches.cuh"
 #include "learn/distribution.cuh"
-
-#ifndef Q_VALUES
-#define Q_VALUES 0
-#endif
+#include "train/greedy.cuh"
 
 constexpr int REPORTED = CLIPPED ? 6 : 3;  // numbers of `metric` below that are not 0
 
@@ -102,12 +99,8 @@ DEVICE void differentiate_value(const Coefficients& of, const Transition& row, c
 DEVICE void differentiate_choice(const Transition& row, const Moments moments, float* values, float* metric) {
   const int action = (int)row.action[0];
   if constexpr (STORES) {
-    bool masked = false;
-    float top = -math::infinity();
-    for (int k = 0; k < PARAMETERS; ++k) masked = masked || (row.mask != nullptr && row.mask[k]);
-    for (int k = 0; k < PARAMETERS; ++k) top = masked && !row.mask[k] ? top : math::max(top, values[k]);
     if (row.in_game) *row.log_prob_now = values[action];
-    if (row.valued) *row.value_now = top;
+    if (row.valued) *row.value_now = ActionValues<PARAMETERS>(values, row.mask).top;
   }
   const float error = values[action] - row.returns;
   if (row.in_game) {

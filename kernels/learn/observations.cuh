@@ -4,9 +4,12 @@
 // observations.
 // Constants: OBS, PARAMETERS, those of the distribution. Generated: CATEGORICAL and GAUSSIAN (0 or 1).
 #pragma once
-#include "train/mixed.cuh"  // included here because only one branch below is compiled
+#include "train/greedy.cuh"  // included here because only one branch below is compiled
+#include "train/mixed.cuh"   // likewise
 #include "learn/observed.cuh"
-#if CATEGORICAL && GAUSSIAN
+#if Q_VALUES
+#include "train/sample_greedy.cuh"
+#elif CATEGORICAL && GAUSSIAN
 #include "train/sample_mixed.cuh"
 #elif GAUSSIAN
 #include "train/sample_box.cuh"

@@ -7,6 +7,7 @@
 #pragma once
 #include "drive/phases.cuh"
 #include "generated/agreement.cuh"
+#include "train/greedy.cuh"
 #include "train/mixed.cuh"
 #include "generated/policies.cuh"
 #define APPROXIMATE BY_MATRIX_UNITS
@@ -214,6 +215,22 @@ struct PlayPhases : TeamPhases<false> {
     }, env, batch.rows, work.rows, call.rows, foreseen);
   }
 
+  // Return the mask of agent i for the observations before the step of row `at`, or null.
+  template <class Kind> DEVICE const u8* mask_of(const GroupRows<Kind>& rows, const size_type at, const int i) const {
+    if constexpr (Kind::MASKED) return rows.action_mask + (((i64)at - batch.num_envs) * Kind::COUNT + i) * Kind::CHOICES;
+    else return nullptr;
+  }
+  // Return the value of the same observations: the critic's, or the largest value of an allowed action.
+  template <class Kind>
+  DEVICE float value_of(const Tile<typename PolicyOf<Kind>::Network>& tile, const GroupRows<Kind>& rows, const size_type at,
+                        const int i) const {
+    if constexpr (PolicyOf<Kind>::Network::GREEDY) {
+      return ActionValues<Kind::CHOICES>(tile.parameters(tile_row<Kind>(i)), mask_of<Kind>(rows, at, i)).top;
+    } else {
+      return tile.value(tile_row<Kind>(i));
+    }
+  }
+
   // Draw the actions of this thread's agents, and store actions, log-probabilities and values.
   template <class Kind, class Near>
   DEVICE void draw(Kind kind, const Random& random, const GroupRows<Kind>& rows, Near& near_rows,
@@ -228,9 +245,14 @@ struct PlayPhases : TeamPhases<false> {
         rows.action[at * Kind::HEADS + head] = action;
         if constexpr (ROWS_NEAR) near_rows.action[i * Kind::HEADS + head] = action;
       };
-      [[maybe_unused]] const u8* mask = nullptr;
-      if constexpr (Kind::MASKED) mask = rows.action_mask + (((i64)row - batch.num_envs) * Kind::COUNT + i) * Kind::CHOICES;
-      if constexpr (Network::GAUSSIAN) {
+      [[maybe_unused]] const u8* const mask = mask_of<Kind>(rows, row, i);
+      if constexpr (Network::GREEDY) {
+        const ActionValues<Kind::CHOICES> values(parameters, mask);
+        const float epsilon = *policy_part(kind, call.policies).epsilon;
+        const int action = values.draw(random, agent, false, epsilon);
+        take(0, action);
+        played.log_prob[at] = parameters[action];
+      } else if constexpr (Network::GAUSSIAN) {
         const auto take_both = [&](int head, float action, float raw) INLINED {
           played.raw[at * Kind::HEADS + head] = raw;
           take(head, action);
@@ -249,7 +271,7 @@ struct PlayPhases : TeamPhases<false> {
           played.log_prob[at] = draw_choices<Network>(random, agent, parameters, mask, false, take_one);
         }
       }
-      played.value[at] = tile.value(tile_row<Kind>(i));
+      played.value[at] = value_of<Kind>(tile, rows, row, i);
     }
   }
 
@@ -260,12 +282,12 @@ struct PlayPhases : TeamPhases<false> {
 
   // Store the values after the last step.
   DEVICE void keep_values() {
-    each_group([&](auto kind, const auto& played) INLINED {
+    const size_type last = (size_type)call.until * batch.num_envs + e;
+    each_group([&](auto kind, const auto& rows, const auto& played) INLINED {
       FOR_OWN(team, k, i, kind.COUNT) {
-        const size_type at = ((size_type)call.until * batch.num_envs + e) * kind.COUNT + i;
-        played.value[at] = policy_part(kind, near.tiles).value(tile_row<decltype(kind)>(i));
+        played.value[last * kind.COUNT + i] = value_of<decltype(kind)>(policy_part(kind, near.tiles), rows, last, i);
       }
-    }, call.rows);
+    }, batch.rows, call.rows);
   }
 };
 

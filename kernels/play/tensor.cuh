@@ -9,6 +9,7 @@
 // launches, which round its products before adding them.
 #pragma once
 #include "learn/mma/mma.cuh"
+#include "learn/mma/norm.cuh"
 
 namespace policy {
 
@@ -19,8 +20,9 @@ constexpr int padded(int n) { return (n + BLOCK - 1) / BLOCK * BLOCK; }  // equa
 
 template <class Network, int T, int L> struct Layer {
   static constexpr int IN = Network::width(T, L), OUT = Network::outputs(T, L), IN_PAD = padded(IN), OUT_PAD = padded(OUT);
-  static constexpr int TENSOR = 2 * (T * Network::LAYERS + L);  // index of its weights. Its biases follow
-  static constexpr bool LAST = L == Network::LAYERS - 1;
+  // Index of its weights. Its biases follow, then the gains and biases of its normalization.
+  static constexpr int TENSOR = 2 * (T * Network::PARTS_OF_TOWER + (1 + Network::LAYER_NORM) * L);
+  static constexpr bool LAST = L == Network::LAYERS - 1, NORMALISED = Network::LAYER_NORM && !LAST;
 };
 
 // Size in shared memory of the layers before layer (tower, layer).
@@ -53,13 +55,19 @@ template <class Network> constexpr int widest() {
 // A network's weights in global memory.
 template <class Network> struct Source {
   // Weights (OUT, IN) and biases (OUT) of each layer, in the network's own memory.
-  const float* tensors[2 * Network::TOWERS * Network::LAYERS];
-  const float* center;  // (OBS): means for normalising observations, or null
-  const float* scale;   // (OBS): reciprocal deviations
+  const float* tensors[2 * Network::TOWERS * Network::PARTS_OF_TOWER];
+  const float* center;   // (OBS): means for normalising observations, or null
+  const float* scale;    // (OBS): reciprocal deviations
+  const float* epsilon;  // (1), or null if the policy is not epsilon-greedy
 };
 
+// Gains and biases of normalizations, at the places of the layers' biases.
+template <class Network, bool = Network::LAYER_NORM> struct NearNorms {};
+template <class Network> struct NearNorms<Network, true> {
+  alignas(8) float gains[biases_before<Network>(Network::TOWERS, 0)], norm_biases[biases_before<Network>(Network::TOWERS, 0)];
+};
 // The same in shared memory.
-template <class Network> struct NearWeights {
+template <class Network> struct NearWeights : NearNorms<Network> {
   alignas(16) bf16 matrices[weights_before<Network>(Network::TOWERS, 0)];
   alignas(8) float biases[biases_before<Network>(Network::TOWERS, 0)];
   float center[Network::OBS], scale[Network::OBS];
@@ -76,6 +84,13 @@ DEVICE void load_network(NearWeights<Network>& near, const Source<Network>& far,
     typedef Layer<Network, T, L> Here;
     LayerLoad<Here, THREADS> load(far.tensors[Here::TENSOR], far.tensors[Here::TENSOR + 1], thread);
     load.store(near.template weights<T, L>(), near.biases + biases_before<Network>(T, L));
+    if constexpr (Here::NORMALISED) {
+      for (int n = thread; n < Here::OUT_PAD; n += THREADS) {
+        const int at = biases_before<Network>(T, L) + n;
+        near.gains[at] = n < Here::OUT ? far.tensors[Here::TENSOR + 2][n] : 0.0f;
+        near.norm_biases[at] = n < Here::OUT ? far.tensors[Here::TENSOR + 3][n] : 0.0f;
+      }
+    }
     load_network<THREADS, T + Here::LAST, Here::LAST ? 0 : L + 1>(near, far, thread);
   } else if (far.center != nullptr) {
     for (int d = thread; d < Network::OBS; d += THREADS) {
@@ -165,9 +180,28 @@ template <class Network> DEVICE void begin_tile(const Crew crew, Tile<Network>& 
 // If learning uses a library's products (recurrent_tensor.py), biases and inputs of activations are rounded as they are there.
 template <class Network> DEVICE float as_learnt(const float x) { return Network::GATED > 0 ? rounded(x) : x; }
 template <class Network> DEVICE float bias_at(const float* biases, const int n) { return as_learnt<Network>(biases[n]); }
-// Two results of a hidden layer as operands of the next layer.
+// Two results of a hidden layer as operands of the next layer, or as inputs of its normalization.
 template <class Network> DEVICE u32 activated(const float c, const float d) {
-  return pair(activation<Network::RELU>(as_learnt<Network>(c)), activation<Network::RELU>(as_learnt<Network>(d)));
+  if constexpr (Network::LAYER_NORM) return pair(c, d);
+  else return pair(activation<Network::RELU>(as_learnt<Network>(c)), activation<Network::RELU>(as_learnt<Network>(d)));
+}
+// Normalise a row of a hidden layer, as learn/mma/tensor.cuh does. word(j): pair j of this lane's columns.
+template <class Network, int T, int L, class WordOf>
+DEVICE void normalise_row(const NearWeights<Network>& near, const int lane, WordOf word) {
+  typedef Layer<Network, T, L> Here;
+  const float* const gains = near.gains + biases_before<Network>(T, L);
+  const float* const biases = near.norm_biases + biases_before<Network>(T, L);
+  NormRow<Here::OUT, Here::OUT_PAD> row;
+  UNROLL for (int j = 0; j < row.PAIRS; ++j) {
+    row.of[j][0] = first_of(word(j));
+    row.of[j][1] = second_of(word(j));
+  }
+  row.normalise(lane);
+  UNROLL for (int j = 0; j < row.PAIRS; ++j) {
+    const int n = 2 * (lane % QUAD + QUAD * j);
+    word(j) = pair(activation<Network::RELU>(math::fma(row.of[j][0], gains[n], biases[n])),
+                   activation<Network::RELU>(math::fma(row.of[j][1], gains[n + 1], biases[n + 1])));
+  }
 }
 // Store results (m, n) and (m, n + 1) of the last layer of tower T.
 template <class Network, int T>
@@ -345,6 +379,13 @@ DEVICE void compute_plain(Tile<Network>& tile, NearWeights<Network>& near, const
       }
     }
   }
+  if constexpr (Here::NORMALISED) {
+    UNROLL for (int i = 0; i < TALL; ++i) {
+      UNROLL for (int lower = 0; lower < HIGH; ++lower) {
+        normalise_row<Network, T, L>(near, lane, [&](int j) INLINED -> u32& { return outputs[j / 2][i][2 * (j % 2) + lower]; });
+      }
+    }
+  }
   if constexpr (!Here::LAST) compute_layers<Network, T, L + 1>(tile, near, matrices, first, outputs);
 }
 
@@ -437,6 +478,9 @@ DEVICE void compute_plain(const Team team, Tile<Network>& tile, NearWeights<Netw
       const float c = sum[n] + bias_at<Network>(biases, n), d = sum[n + 1] + bias_at<Network>(biases, n + 1);
       if constexpr (Here::LAST) keep_results<Network, T>(tile, m, n, c, d);
       else outputs.two(m, n) = activated<Network>(c, d);
+    }
+    if constexpr (Here::NORMALISED) {
+      normalise_row<Network, T, L>(near, 0, [&](int j) INLINED -> Word& { return outputs.two(m, 2 * j); });
     }
   }
   if constexpr (!Here::LAST) compute_layers<Network, T, L + 1>(team, tile, near, outputs);

@@ -132,7 +132,7 @@ def problem(
     task = Task(executor, layout, distribution, config, *sizes)
     pointers = {"copies": steps.copies, "weights": arithmetic.pointers(steps)}
     gradients = arithmetic.gradients(task, columns, shared | pointers)
-    steps.attach(gradients, getattr(config, "target_kl", None))
+    steps.attach(gradients, getattr(config, "target_kl", None), config.rectified)
     return SimpleNamespace(
         config=config, groups=groups, distribution=distribution, policy=policy, layout=layout,
         parts=parts, sizes=sizes,

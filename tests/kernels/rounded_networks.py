@@ -40,6 +40,28 @@ class Layer(Function):
         return slopes @ weights, slopes.T @ x, slopes.sum(0)
 
 
+class Normalization(Function):
+    """A layer normalization (B, OUT) of rounded products. Its gradients are those of rounded
+    normalised rows.
+    """
+
+    @staticmethod
+    def forward(ctx, x, gains, biases, epsilon):
+        x = rounded(x)
+        scale = (x.var(1, correction=0, keepdim=True) + epsilon).rsqrt()
+        rows = (x - x.mean(1, keepdim=True)) * scale
+        ctx.save_for_backward(rounded(rows), scale, gains)
+        return rows * gains + biases
+
+    @staticmethod
+    def backward(ctx, slopes):
+        rows, scale, gains = ctx.saved_tensors
+        slopes = rounded(slopes)
+        own = slopes * gains
+        by_x = own - own.mean(1, keepdim=True) - rows * (own * rows).mean(1, keepdim=True)
+        return scale * by_x, (slopes * rows).sum(0), slopes.sum(0), None
+
+
 class Activation(Function):
     """An activation whose derivative follows from its rounded result, as all that the kernels keep
     of it.
@@ -72,6 +94,8 @@ def rounded_network(policy, tanh=torch.tanh, in_halves=False):
         for layer in layers:
             if isinstance(layer, nn.Linear):
                 x = Layer.apply(x, layer.weight, layer.bias)
+            elif isinstance(layer, nn.LayerNorm):
+                x = Normalization.apply(x, layer.weight, layer.bias, layer.eps)
             else:
                 x = Activation.apply(
                     x, torch.relu if isinstance(layer, nn.ReLU) else tanh, in_halves
@@ -81,7 +105,7 @@ def rounded_network(policy, tanh=torch.tanh, in_halves=False):
     def network(obs):
         if policy.shared:
             out = through(policy.body, obs)
-            return out[:, : policy.size], out[:, policy.size]
+            return out[:, : policy.size], out[:, -1]
         return through(policy.actor, obs), through(policy.critic, obs)[:, 0]
 
     return network

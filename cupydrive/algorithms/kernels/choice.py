@@ -101,15 +101,16 @@ def choose_arithmetic(
     network = settings.network_for(group)
     if settings.precision == "float32" or (settings.precision == "auto" and executor.name == "cpu"):
         return RECURRENT if by_parts(network, settings.central) else EXACT, ""
-    if by_parts(network, settings.central):
+    size = make_distribution(group, settings.distribution).size
+    layout = NetworkLayout.of(settings, network.inputs(network.input_shape(group)), size)
+    by_launch = by_parts(network, settings.central, exact=False)
+    if by_launch or (by_parts(network) and not fitting_rows(layout, executor)):
         reason = why_no_parts(network, network.input_shape(group), executor)
         if reason is None:
             return TENSOR_RECURRENT, ""
         exact = settings.precision == "auto" and backend == "kernels"
         return (RECURRENT, "") if exact else (None, reason)
-    size = make_distribution(group, settings.distribution).size
-    inputs = network.inputs(network.input_shape(group))
-    way, reason = tensor_arithmetic(NetworkLayout.of(settings, inputs, size), executor)
+    way, reason = tensor_arithmetic(layout, executor)
     return (
         (EXACT, "")
         if way is None and settings.precision == "auto" and backend == "kernels"
@@ -133,15 +134,15 @@ def tensor_arithmetic(layout: NetworkLayout, executor: Executor) -> tuple[Arithm
     return None, reason
 
 
-def by_parts(network: Network, central: bool = False) -> bool:
+def by_parts(network: Network, central: bool = False, exact: bool = True) -> bool:
     """Return whether a network is computed by a launch per layer.
 
-    This is so for convolutions, hidden state, layer normalization, many layers, a ``central``
-    critic, and action values.
+    This is so for convolutions, hidden state, many layers and a ``central`` critic. In ``exact``
+    float32 it is also so for layer normalization and action values.
     """
-    parts = network.conv, network.core, network.layer_norm or None
-    many = len(network.hidden) > MOST_LAYERS
-    return central or not network.valued or parts != (None, None, None) or many
+    parts, many = (network.conv, network.core), len(network.hidden) > MOST_LAYERS
+    only_exact = network.layer_norm or not network.valued
+    return central or parts != (None, None) or many or (exact and only_exact)
 
 
 def why_no_parts(network: Network, obs_shape: tuple[int, ...], executor: Executor) -> str | None:

@@ -62,12 +62,14 @@ class NetworkLayout:
         size: Number of the distribution's parameters.
         relu: Use ReLU instead of tanh between layers.
         observed: Generated source for ``kernels/learn/observed.cuh``, from ``observed_rows``.
+        norm: Whether a layer normalization follows each hidden layer. Only tensor cores support it.
     """
 
     towers: tuple[tuple[int, ...], ...]
     size: int
     relu: bool = False
     observed: str = ""
+    norm: bool = False
 
     @property
     def sequences(self) -> bool:
@@ -82,12 +84,27 @@ class NetworkLayout:
         network = config.architecture
         inner = (obs_dim, *network.hidden)
         towers = tuple((*inner, outputs) for outputs in network.outputs(size))
-        return cls(towers, size, network.activation == "relu", observed)
+        return cls(towers, size, network.activation == "relu", observed, network.layer_norm)
 
     @cached_property
     def layers(self) -> list[tuple[int, int]]:
-        """(inputs, outputs) of each linear layer, by tower."""
-        return [pair for tower in self.towers for pair in pairwise(tower)]
+        """(inputs, outputs) of each linear layer, by tower.
+
+        Gains and biases of a normalization are a layer with one input.
+        """
+        return [
+            layer
+            for tower in self.towers
+            for k, pair in enumerate(pairwise(tower))
+            for layer in ((pair, (1, pair[1])) if self.norm and k < len(tower) - 2 else (pair,))
+        ]
+
+    @property
+    def flat(self) -> NetworkLayout:
+        """Layout in which each normalization is a layer, for kernels that see only parameters."""
+        if not self.norm:
+            return self
+        return NetworkLayout(tuple(self.layers), self.size, self.relu)
 
     @cached_property
     def tile_bytes(self) -> int:
@@ -159,9 +176,13 @@ class NetworkLayout:
             ("RELU", self.relu),
         )
         widths = ", ".join("{" + ", ".join(map(str, tower)) + "}" for tower in self.towers)
-        text = f"constexpr int WIDTH[TOWERS][LAYERS + 1] = {{{widths}}};\n{self.observed}{spaces}"
+        norm = "#define LAYER_NORM 1\n" * self.norm
+        text = f"constexpr int WIDTH[TOWERS][LAYERS + 1] = {{{widths}}};\n{norm}{self.observed}"
         return assemble_file(
-            f"learn/{path}", (*own, *constants), text, min(executor.max_team, team or TEAMS[path])
+            f"learn/{path}",
+            (*own, *constants),
+            text + spaces,
+            min(executor.max_team, team or TEAMS[path]),
         )
 
 

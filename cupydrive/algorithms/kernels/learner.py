@@ -88,7 +88,11 @@ class KernelLearner(OnPolicyLearner):
             layout, distribution, executor, max(agents) * rollout.batch.num_envs
         )
         units = self.arithmetic.gradient_units(self.task)
-        units += [minibatch_unit(self.task), layout.unit("update", executor), self.forward_unit]
+        units += [
+            minibatch_unit(self.task),
+            layout.flat.unit("update", executor),
+            self.forward_unit,
+        ]
         units += [statistics_unit()] * config.statistics
         work: list[tuple[Any, Unit]] = [(executor, unit) for unit in units]
         build_ahead([(HostExecutor(), initial_unit()), *work])
@@ -216,7 +220,10 @@ class KernelLearner(OnPolicyLearner):
                 shares, rollout.batch.executor.resident_teams(self.program, "forward_rows")
             )
         ints = {"rows": rows, "num_envs": n, "agents": g.count, "shares": shares}
-        return make_call(ints, pointers, structs={"sample": self.sample_of(rollout, g, t)})
+        sample = self.sample_of(rollout, g, t)
+        if final and "mask" in (sample.dtype.names or ()):
+            sample["mask"] = 0  # final observations have none
+        return make_call(ints, pointers, structs={"sample": sample})
 
     def sample_of(self, rollout: Rollout, g: Group, t: int) -> np.ndarray:
         """Return ``struct Sample`` for actions and log-probabilities of row t.
@@ -224,7 +231,10 @@ class KernelLearner(OnPolicyLearner):
         For a Box it also includes the raw actions.
         """
         if t == rollout.steps:  # no actions after the last step
-            return self.distribution.call()
+            call, mask = self.distribution.call(), rollout.mask(g, t)
+            if mask is not None:
+                call["mask"] = mask.data_ptr()
+            return call
         stored, raw = self.stored[g.name], self.stored[g.name]["raw"]
         return self.samplers[g.name].describe(
             rollout.action[g.name][t],

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from cupydrive.executors.ahead import build_ahead
 from cupydrive.playing.policy import (
     Categorical,
     Distribution,
+    EpsilonGreedy,
     Gaussian,
     Mixed,
     make_distribution,
@@ -85,7 +87,9 @@ class Policy:
 
     @property
     def towers(self) -> list[list[tuple[int, int]]]:
-        """(inputs, outputs) of the linear layers of each tower."""
+        """(inputs, outputs) of the linear layers of each tower, without normalizations."""
+        if self.network.core is None:
+            return [list(pairwise(tower)) for tower in self.layout.towers]
         layers = self.layout.layers
         each = len(layers) // self.network.towers
         return [layers[k : k + each] for k in range(0, len(layers), each)]
@@ -235,12 +239,14 @@ def choose_layout(
     wide = [k for k, own in learners.items() if not own.arithmetic.near]
     if wide:
         return None, f"the network of {' and '.join(wide)} is too wide for one block"
-    odd = [k for k, own in learners.items() if own.config.architecture.layer_norm]
-    if odd:
-        return None, f"the network of {' and '.join(odd)} has LayerNorm"
-    greedy = [k for k, own in learners.items() if not own.config.architecture.valued]
-    if greedy:
-        return None, f"the policy of {' and '.join(greedy)} is epsilon-greedy"
+    parts = [
+        k
+        for k, own in learners.items()
+        if own.arithmetic != TENSOR
+        and (own.config.architecture.layer_norm or not own.config.architecture.valued)
+    ]
+    if parts:
+        return None, f"the network of {' and '.join(parts)} is computed by a launch per layer"
     compact = [g.name for g in batch.groups if g.obs_dtype != "float32"]
     if compact:
         return None, f"observations of {' and '.join(compact)} are not float32"
@@ -391,6 +397,8 @@ def play_call(
         else:
             pointers[f"{k}.copies"] = learner.steps.copies
         pointers |= {f"{k}.center": learner.center, f"{k}.scale": learner.scale}
+        if policies[k].tensor:
+            pointers[f"{k}.epsilon"] = getattr(learner.scheduled, "epsilon", None)
     members = [
         ("batch", batch_dtype(batch.spec, batch.params)),
         ("from", "i4"),
@@ -458,6 +466,9 @@ def network_text(number: int, policy: Policy, towers_before: int) -> list[str]:
         f"  static constexpr int OBS = {widths[0]}, PARAMETERS = {layout.size};",
         f"  static constexpr int TOWERS = {len(towers)}, LAYERS = {len(towers[0])}, AGENTS = "
         f"{policy.rows};",
+        f"  static constexpr int LAYER_NORM = {int(network.layer_norm)}, PARTS_OF_TOWER = LAYERS + "
+        f"LAYER_NORM * (LAYERS - 1);",
+        f"  static constexpr bool GREEDY = {int(isinstance(distribution, EpsilonGreedy))};",
         f"  static constexpr int FIRST_TOWER = {towers_before};",
         f"  static constexpr int COPIED = {layout.forward_copied};",
         f"  static constexpr bool RELU = {int(layout.relu)}, DISCRETE = "

@@ -101,7 +101,15 @@ class RecurrentLayout(NetworkLayout):
         inputs = zip(network.tower_inputs(obs_shape, critic_dim), outputs, strict=True)
         layers = [layer for tower, out in inputs for layer in tower_layers(*tower, out)]
         relu = network.activation == "relu"
-        return cls(tuple(layers), size, relu, observed, network, obs_shape, critic_dim)
+        return cls(
+            tuple(layers),
+            size,
+            relu,
+            observed,
+            network=network,
+            obs_shape=obs_shape,
+            critic_dim=critic_dim,
+        )
 
     def central(self, tower: int) -> bool:
         """Return whether a tower is a central critic."""

@@ -109,6 +109,7 @@ def resident_way(task: Task) -> Way | None:
         or executor.processors > 1
         or not task.shard.ranks.alone
         or rows > RESIDENT_ROWS
+        or layout.norm
     ):
         return None
     able = architecture(executor) == WARP_GROUPS and len(layout.towers) == 1

@@ -56,7 +56,7 @@ class Steps:
         shared: Mapping[str, Any],
     ) -> None:
         self.layout, self.weights, device = layout, [p.detach() for p in weights], executor.name
-        self.program = executor.build(layout.unit("update", executor))
+        self.program = executor.build(layout.flat.unit("update", executor))
         self.steps = zeros(device, len(weights))
         self.first, self.second = ([torch.zeros_like(p) for p in self.weights] for _ in range(2))
         self.copies = zeros(device, layout.copied) if self.copied else None

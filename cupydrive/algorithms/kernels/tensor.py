@@ -71,7 +71,7 @@ def architecture(executor: Any) -> int:
 def block_bytes(layout: NetworkLayout, rows: int) -> int:
     """Return the bytes of shared memory of a block for ``rows`` rows of its largest tower."""
     return (
-        max(tower_bytes(tower, rows) for tower in layout.towers)
+        max(tower_bytes(t, rows) + layout.norm * norm_bytes(t, rows) for t in layout.towers)
         + rows * 4
         + 4 * PAD * TENSOR_THREADS // WARP
         + PAD
@@ -86,6 +86,12 @@ def tower_bytes(tower: Sequence[int], rows: int) -> int:
         rows: Rows of a tile.
     """
     return weight_bytes(pairwise(tower)) + rows * tile_row_bytes(tower, tower[-1])
+
+
+def norm_bytes(tower: Sequence[int], rows: int) -> int:
+    """Return the additional bytes of a tower's layer normalizations, as for ``tower_bytes``."""
+    hidden = [padded(width) for width in tower[1:-1]]
+    return sum(rows * (2 * (width + SKEW) + 4) + 8 * width for width in hidden)
 
 
 def weight_bytes(layers: Iterable[tuple[int, int]]) -> int:
@@ -104,7 +110,10 @@ def register_sums(layout: NetworkLayout, threads: int = TENSOR_THREADS) -> int:
 
     def sums(tower: Sequence[int]) -> int:
         blocks = [(padded(out) // PAD, padded(into) // PAD) for into, out in pairwise(tower)]
-        return sum(8 * -(-m * n // warps) + 4 * -(-m // warps) for m, n in blocks)
+        pairs = sum(-(-padded(width) // 2 // threads) for width in tower[1:-1])
+        return sum(8 * -(-m * n // warps) + 4 * -(-m // warps) for m, n in blocks) + (
+            4 * layout.norm * pairs
+        )
 
     return max(map(sums, layout.towers))
 
@@ -153,9 +162,9 @@ def tensor_forward_unit(
 def warp_bytes(layout: NetworkLayout) -> int:
     """Return the size of a block of ``mma/warp_forward.cu`` in bytes.
 
-    If layers are too wide, it exceeds any shared memory.
+    If layers are too wide or normalized, it exceeds any shared memory.
     """
-    if max(width for tower in layout.towers for width in tower[1:]) > WIDEST_TENSOR:
+    if layout.norm or max(n for tower in layout.towers for n in tower[1:]) > WIDEST_TENSOR:
         return 2**30
     results = max(tower[-1] for tower in layout.towers) + 1
     row = 4 * (2 * layout.towers[0][0] + results)
@@ -184,6 +193,7 @@ def gradient_way(layout: NetworkLayout, executor: Executor, rows: int) -> Way:
     if (
         architecture(executor) == WARP_GROUPS
         and rows >= MANY_GROUP_ROWS
+        and not layout.norm
         and all(map(grouped, layout.towers))
     ):
         return GROUPS

@@ -107,14 +107,17 @@ template <int T, class Memory> DEVICE void differentiate(const Coefficients& of,
   constexpr int USED = WIDTH[T][LAYERS];
   float* const results = tower.results_of(m);
   for (int k = 0; k < METRICS; ++k) metric[k] = 0.0f;
-  if constexpr (T == 0) {
+  if constexpr (Q_VALUES) {
+    if (there) differentiate_choice(row, moments, results, metric);
+    for (int k = 0; k < PARAMETERS && !there; ++k) results[k] = 0.0f;
+  } else if constexpr (T == 0) {
     if (there && row.in_game) {
       differentiate_policy(of, row, moments, results, metric);
     } else {
       for (int k = 0; k < PARAMETERS; ++k) results[k] = 0.0f;
     }
   }
-  if constexpr (T == TOWERS - 1) {
+  if constexpr (T == TOWERS - 1 && !Q_VALUES) {
     if (there && row.valued) differentiate_value(of, row, moments, results[USED - 1], metric);
     else results[USED - 1] = 0.0f;
   }

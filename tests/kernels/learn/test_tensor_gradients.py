@@ -17,7 +17,8 @@ from learner_kernels import compute, problem, reference, seen
 from rounded_networks import rounded_network, tanh_by_hardware
 from test_learner_kernels import CASES, LONG
 
-from cupydrive.algorithms import A2C, PPO
+from cupydrive.algorithms import A2C, PPO, PQN
+from cupydrive.algorithms.architecture import Network
 from cupydrive.algorithms.kernels import wide
 from cupydrive.algorithms.kernels.arithmetic import TENSOR, WIDE
 from cupydrive.algorithms.kernels.tensor import GROUPS, WARP_GROUPS, TensorGradients
@@ -72,9 +73,28 @@ GROUPED = (
     "units near 0",
     *HALF_WIDE,
 )
+# Layer normalization, which exact kernels compute by parts.
+NORMED = {
+    "normed": (
+        PPO(num_steps=9, network=Network(hidden=(48, 40), layer_norm=True)),
+        dict(envs=7, actions="several", agents=(2, 1), masks=True, leaving=True, normalised=True),
+    ),
+    "normed, shared": (
+        PPO(num_steps=8, network=Network(hidden=(33,), shared=True, layer_norm=True)),
+        dict(envs=6, actions="box"),
+    ),
+    "action values": (
+        PQN(num_steps=8, hidden=(128, 72)),
+        dict(envs=20, masks=True, leaving=True, normalised=True),
+    ),
+    "action values, tanh": (
+        PQN(num_steps=8, network=Network(hidden=(40,))),
+        dict(envs=6, actions="sixteen"),
+    ),
+}
 BY_GROUPS = replace(TENSOR, gradients=partial(TensorGradients, way=GROUPS))
 KINDS = (
-    (TENSOR, [*NARROW, "units near 0"], ""),
+    (TENSOR, [*NARROW, "units near 0", *NORMED], ""),
     (WIDE, LARGE, ", by wide kernels"),
     (BY_GROUPS, GROUPED, ", by warp groups"),
 )
@@ -118,7 +138,7 @@ def assert_near(name, executor, arithmetic):
     """Each layer's gradient is that of rounded operands, and all are near torch's in float64,
     unless such operands are not.
     """
-    config, about = (CASES | WIDE_NETWORKS | HALF_WIDE | FAR)[name]
+    config, about = (CASES | WIDE_NETWORKS | HALF_WIDE | FAR | NORMED)[name]
     case = problem(config, executor=executor, arithmetic=arithmetic, **about)
     tanh = torch.tanh if executor is None else tanh_by_hardware
     network = partial(rounded_network, tanh=tanh, in_halves=arithmetic is BY_GROUPS)
@@ -130,11 +150,13 @@ def assert_near(name, executor, arithmetic):
     losses, ideal = reference(case, *last, network)
     found = [part.double() for part in compute(case, *last)]
     for layer, (mine, own) in enumerate(zip(found, ideal, strict=True)):
-        assert (mine - own).norm() <= (ON_CPU if executor is None else ON_GPU) * own.norm(), layer
+        assert (mine.view_as(own) - own).norm() <= (
+            ON_CPU if executor is None else ON_GPU
+        ) * own.norm(), layer
     reported = dict(zip(case.steps.reported, case.shared["metric_sums"].tolist(), strict=False))
-    for key in ("policy_loss", "value_loss", "entropy"):
+    for key in losses.keys() & {"policy_loss", "value_loss", "entropy", "td_loss", "q_value"}:
         assert reported[key] == pytest.approx(losses[key], rel=2e-3, abs=1e-3), key
-    if name not in FAR:
+    if name not in (*FAR, "action values"):  # which has units of ReLU near 0, too
         mine, exact = (torch.cat([part.flatten() for part in parts]) for parts in (found, exact))
         assert (mine - exact).norm() <= 0.02 * exact.norm()
         assert torch.nn.functional.cosine_similarity(mine, exact, dim=0) >= 0.999

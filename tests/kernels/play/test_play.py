@@ -23,6 +23,15 @@ from cupydrive.training.begin import make_run
 # Of more heads than one draw of random words has; those added are not masked, and nothing comes of
 # them.
 FIVE_HEADS = masked.PYTHON.replace("[3, 2]", "[3, 2, 2, 3, 4]").replace('"masked"', '"five_heads"')
+# Of the first head only.
+ONE_HEAD = masked.PYTHON.replace("MultiDiscrete([3, 2])", "Discrete(3)").replace(
+    '"masked"', '"one_head"'
+)
+ONE_HEAD_KERNEL = "\n".join(
+    line.replace("env.walker.action(i, 1)", "0")
+    for line in masked.KERNEL.splitlines()
+    if ", 1) = place" not in line
+)
 FEW = {"max_episode_steps": 6, "num_taggers": 2, "num_runners": 3, "num_other_agents_observed": 2}
 CASES = {  # environment, settings by policy, copies, parameters
     "episodes end": ("cartpole", cd.PPO(num_steps=24), 12, {}),
@@ -106,7 +115,22 @@ STATEFUL = {  # likewise, of policies with hidden state
         FEW,
     ),
 }
-CASES |= STATEFUL
+NORMED = {  # likewise, of policies that only tensor cores play in one launch
+    "layer normalization": (
+        "pendulum",
+        cd.PPO(num_steps=8, network=cd.Network(hidden=(33, 20), layer_norm=True)),
+        5,
+        {"max_episode_steps": 6},
+    ),
+    "action values": ("cartpole", cd.PQN(num_steps=8, hidden=(72,)), 12, {"max_episode_steps": 5}),
+    "action values, masks": (
+        "one_head",
+        cd.PQN(num_steps=8, network=cd.Network(hidden=(16,)), epsilon=0.5),
+        6,
+        {},
+    ),
+}
+CASES |= STATEFUL | NORMED
 
 
 # What others nearly cover is left to `make test-all`.
@@ -115,7 +139,9 @@ NEARLY_COVERED = (
     "two policies, normalised", "MinGRU, two layers, two towers",
 )  # fmt: skip
 SAMPLED = [
-    pytest.param(name, marks=pytest.mark.slow) if name in NEARLY_COVERED else name for name in CASES
+    pytest.param(name, marks=pytest.mark.slow) if name in NEARLY_COVERED else name
+    for name in CASES
+    if name not in NORMED
 ]
 
 
@@ -144,6 +170,7 @@ def made(case, device="cpu", precision="float32"):
     """Return the run of a case, before its first step."""
     env, settings, num_envs, params = CASES[case]
     cd.register(FIVE_HEADS, masked.KERNEL)
+    cd.register(ONE_HEAD, ONE_HEAD_KERNEL)
     cd.register(archers.PYTHON, archers.KERNEL)
     if isinstance(settings, dict):
         how = {
@@ -243,10 +270,11 @@ def test_one_launch_has_the_bytes_of_many(case):
 @pytest.mark.full
 @pytest.mark.parametrize("case", [
     "time limits, three layers", pytest.param("no hidden layer", marks=pytest.mark.slow),
-    pytest.param("squashed, normalised", marks=pytest.mark.slow), "two policies",
+    pytest.param("squashed, normalised", marks=pytest.mark.slow), "two policies", *NORMED,
 ])  # fmt: skip
 def test_so_it_has_where_products_are_those_of_matrix_units(case, monkeypatch):
-    monkeypatch.setattr(choice, "EXACT", TENSOR)  # a CPU has these kernels for tests alone
+    for name in ("EXACT", "RECURRENT"):  # a CPU has these kernels for tests alone
+        monkeypatch.setattr(choice, name, TENSOR)
     plain, fused = made(case), made(case)
     assert all(learner.arithmetic is TENSOR for learner in plain.learners.values())
     fused.rollout.play = Play(fused.rollout, PlayLayout())
@@ -348,8 +376,15 @@ def test_a_crew_is_some_warps_or_one_larger_team():
 
 @pytest.mark.quick(3)
 @pytest.mark.gpu
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "precision"),
+    [
+        (name, precision)
+        for name in CASES
+        for precision in ("float32", "bfloat16")
+        if precision == "bfloat16" or name not in NORMED
+    ],
+)
 def test_a_gpu_plays_in_one_launch_with_the_bytes_of_many(case, precision):
     """Crews of one environment, and of as many as share out all of them; of the blocks the last one
     is not full. With hidden state tensor cores give other bits in many launches.
