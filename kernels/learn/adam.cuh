@@ -99,9 +99,8 @@ DEVICE float rectification(const float step) {
   if (length <= 5.0f) return 0.0f;
   return math::sqrt((length - 4.0f) * (length - 2.0f) * LONGEST / ((LONGEST - 4.0f) * (LONGEST - 2.0f) * length));
 }
-// Step size of RAdam. Without rectification there is no division by the second moment, so the denominator is 1.
-DEVICE StepSize rectified_size(const int verdict, const float learning_rate, const Corrections& corrections, const float step) {
-  const float factor = rectification(step);
+// Step size of RAdam, given its factor. If that is 0 there is no division by the second moment, so the denominator is 1.
+DEVICE StepSize rectified_size(const int verdict, const float learning_rate, const Corrections& corrections, const float factor) {
   StepSize size = step_size(verdict, learning_rate, corrections);
   if (factor == 0.0f) return {verdict, size.rate, APPROXIMATE ? 0.0f : math::infinity(), 1.0f};
   size.rate *= factor;

@@ -26,6 +26,10 @@ using namespace policy;  // functions.cuh
 #define LAYER_NORM 0     // 1: on tensor cores, a layer normalization follows each hidden layer
 #endif
 
+#ifndef BLOCKS_PER_TILE
+#define BLOCKS_PER_TILE 1  // blocks that share the weights' gradient of a tile (mma/tensor_gradient.cu)
+#endif
+
 #ifndef Q_VALUES
 #define Q_VALUES 0       // 1: the outputs are action values of one discrete head (PQN)
 #endif

@@ -99,7 +99,7 @@ DEVICE void arrange_chunk(const Learn& call, const Team team, Workspace& work, c
 DEVICE void find_mean(const Learn& call, const Team team, Workspace& work, const int e) {
   const size_type first = (size_type)e * call.all_blocks;
   const int used = chains_of(call.all_blocks);
-  for (int c : team.each(used)) {
+  UNROLL_TIMES(8) for (int c : team.each(used)) {
     int count = 0;
     float sum = 0.0f;
     for (int b = c; b < call.all_blocks; b += CHAINS) {

@@ -15,6 +15,7 @@ struct Workspace {
   alignas(16) float part[MOST_PARTS][LANES];  // of each strip: sums over the pieces of each part
   alignas(16) float sum[MOST_PARTS][LANES];   // of each strip
   float chain[CHAINS];
+  float factor;  // of RAdam
 };
 
 // ---- the sum of the gradients ----
@@ -33,13 +34,13 @@ struct StepInputs {
     made = *call.corrections;  // equal(dropped statement): corrections start over, same bits
   }
   // By the leader; `sums` is what is reported.
-  DEVICE void store(const Update& call, const float* sums, const float bad) const {
+  DEVICE void store(const Update& call, const float* sums, const float factor, const float bad) const {
     const float loss = loss_of(sums, inverse, ent_coef, vf_coef);
     *call.corrections = made;
     const bool sound = is_finite(loss) && !(bad > 0.0f);  // equal(constant): it is 0 or 1
     const int verdict = sound ? SOUND : UNSOUND;
     *call.step_size =
-        call.rectified ? rectified_size(verdict, learning_rate, made, step) : step_size(verdict, learning_rate, made);
+        call.rectified ? rectified_size(verdict, learning_rate, made, factor) : step_size(verdict, learning_rate, made);
   }
 };
 
@@ -52,6 +53,8 @@ DEVICE void reduce_strips(const Update& call, const Team team, Workspace& work, 
   const bool last = begin_strip + strips == STRIPS;
   StepInputs inputs{};
   if (last) inputs.load(call);  // equal(dropped condition): more work, same result
+  // RAdam's factor is computed by the last thread, which often has no pieces to add.
+  if (last && call.rectified && team.rank == TEAM - 1) work.factor = rectification(inputs.step);
   const int of_strip = call.parts * ACROSS;
   for (int k : team.each(strips * of_strip)) {
     const int strip = call.strips == 1 ? 0 : k / of_strip, within = k - strip * of_strip;
@@ -93,7 +96,7 @@ DEVICE void reduce_strips(const Update& call, const Team team, Workspace& work, 
     for (int j = 0; j < LANES; ++j) square = math::fma(work.sum[strip][j], work.sum[strip][j], square);
     call.squares[begin_strip + strip] = square;
   }
-  if (last && team.leader()) inputs.store(call, work.sum[strips - 1], bad);
+  if (last && team.leader()) inputs.store(call, work.sum[strips - 1], work.factor, bad);
 }
 
 // ---- the step ----
@@ -104,7 +107,7 @@ DEVICE AdamStep decide_step(const Update& call, const Team team, Workspace& work
   const int used = chains_of(STRIPS - 1);  // equal(swap -): empty chains add 0
   for (int c : team.each(used)) {
     float square = 0.0f;
-    UNROLL_TIMES(4) for (int strip = c; strip < STRIPS - 1; strip += CHAINS) square += call.squares[strip];
+    UNROLL_TIMES(16) for (int strip = c; strip < STRIPS - 1; strip += CHAINS) square += call.squares[strip];
     work.chain[c] = square;
   }
   return clipped_step(size, math::sqrt(add_halves(team, work.chain, used)), max_norm);

@@ -191,17 +191,16 @@ DEVICE void normalise_row(const NearWeights<Network>& near, const int lane, Word
   typedef Layer<Network, T, L> Here;
   const float* const gains = near.gains + biases_before<Network>(T, L);
   const float* const biases = near.norm_biases + biases_before<Network>(T, L);
-  NormRow<Here::OUT, Here::OUT_PAD> row;
-  UNROLL for (int j = 0; j < row.PAIRS; ++j) {
-    row.of[j][0] = first_of(word(j));
-    row.of[j][1] = second_of(word(j));
-  }
+  NormRow<Here::OUT, Here::OUT_PAD, QUAD> row;
+  row.each(lane, [&](int j, int, float(&two)[2]) INLINED {
+    two[0] = first_of(word(j));
+    two[1] = second_of(word(j));
+  });
   row.normalise(lane);
-  UNROLL for (int j = 0; j < row.PAIRS; ++j) {
-    const int n = 2 * (lane % QUAD + QUAD * j);
-    word(j) = pair(activation<Network::RELU>(math::fma(row.of[j][0], gains[n], biases[n])),
-                   activation<Network::RELU>(math::fma(row.of[j][1], gains[n + 1], biases[n + 1])));
-  }
+  row.each(lane, [&](int j, int n, const float(&two)[2]) INLINED {
+    word(j) = pair(activation<Network::RELU>(math::fma(two[0], gains[n], biases[n])),
+                   activation<Network::RELU>(math::fma(two[1], gains[n + 1], biases[n + 1])));
+  });
 }
 // Store results (m, n) and (m, n + 1) of the last layer of tower T.
 template <class Network, int T>

@@ -109,8 +109,13 @@ class Task:
         """Number of rows of a minibatch."""
         return self.rows // self.minibatches
 
-    def unit(self, path: str, constants: Constants, team: int | None = None) -> Unit:
-        """Return the ``Unit`` of ``kernels/learn/PATH.cu`` with the constants of ``loss.cuh``."""
+    def unit(
+        self, path: str, constants: Constants, team: int | None = None, spaces: str = ""
+    ) -> Unit:
+        """Return the ``Unit`` of ``kernels/learn/PATH.cu`` with the constants of ``loss.cuh``.
+
+        The arguments are those of ``NetworkLayout.unit``.
+        """
         own = (
             ("AGENT_GROUPS", len(self.agents)),
             ("SEQUENCES", self.layout.sequences),
@@ -119,8 +124,9 @@ class Task:
             ("NORMALIZE", self.config.norm_adv),
             ("STORES", self.stores),
         )
-        of_actions, spaces = distribution_parts(self.distribution)
-        return self.layout.unit(path, self.executor, (*constants, *of_actions, *own), spaces, team)
+        of_actions, generated = distribution_parts(self.distribution)
+        constants = (*constants, *of_actions, *own)
+        return self.layout.unit(path, self.executor, constants, spaces + generated, team)
 
 
 def minibatch_unit(task: Task) -> Unit:

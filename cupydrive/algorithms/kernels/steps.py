@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
-from cupydrive.algorithms.kernels.layout import ADDERS_AT_ONCE, PAD, PARTS, NetworkLayout
+from cupydrive.algorithms.kernels.layout import PAD, PARTS, NetworkLayout
 from cupydrive.executors.interop import make_call, zeros
 from cupydrive.protocols import Executor
 
@@ -80,9 +80,9 @@ class Steps:
             rectified: Use RAdam instead of Adam.
         """
         self.gradients = gradients
-        strips, pieces = self.layout.gradient // PAD, len(gradients.sums)
-        crowded, parts = strips > ADDERS_AT_ONCE * self.processors, min(gradients.parts, pieces)
-        self.strips = max(1, PARTS // parts) if crowded else 1
+        pieces = len(gradients.sums)
+        parts = min(gradients.parts, pieces)
+        self.strips = max(1, PARTS // parts)
         ints = {"pieces": pieces, "parts": parts, "strips": self.strips}
         ints |= {"shares": self.shares, "epoch_ends": 0, "iteration_ends": 0}
         ints |= {"reported": len(self.reported), "norm_at": self.reported.index("grad_norm")}

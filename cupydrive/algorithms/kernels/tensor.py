@@ -48,6 +48,7 @@ MANY_GROUP_ROWS = 2**17  # rows of a minibatch from which warpgroups are faster
 MOST_GROUP_SUMS = 140  # gradient accumulators per thread of a warpgroup
 # pieces that one thread adds if there are many gradients: AT_ONCE of kernels/learn/update.cu
 FEW_PIECES = 8
+SHARING = (4, 2)  # blocks that may share a tile, if processors would be idle otherwise
 OLDEST = 80  # first architecture whose tensor cores support bfloat16
 
 
@@ -173,11 +174,15 @@ def warp_bytes(layout: NetworkLayout) -> int:
 
 @dataclass(frozen=True)
 class Way:
-    """Gradient kernel: ``kernels/learn/FILE.cu`` with its threads per block and rows of a tile."""
+    """Gradient kernel: ``kernels/learn/FILE.cu`` with its threads per block and rows of a tile.
+
+    ``sharing`` blocks compute the same tile, and a part of the weights' gradient each.
+    """
 
     file: str
     rows: int
     threads: int
+    sharing: int = 1
 
     @property
     def kernel(self) -> str:
@@ -197,7 +202,10 @@ def gradient_way(layout: NetworkLayout, executor: Executor, rows: int) -> Way:
         and all(map(grouped, layout.towers))
     ):
         return GROUPS
-    return Way("mma/tensor_gradient", *block_shape(layout, executor, rows))
+    tile, threads = block_shape(layout, executor, rows)
+    blocks = -(-rows // tile) * len(layout.towers)
+    sharing = next((n for n in SHARING if n * blocks <= executor.processors), 1)
+    return Way("mma/tensor_gradient", tile, threads, sharing)
 
 
 def grouped(tower: Sequence[int]) -> bool:
@@ -222,7 +230,8 @@ def group_sums(tower: Sequence[int]) -> int:
 def tensor_gradient_unit(task: Task, way: Way | None = None) -> Unit:
     """Return the ``Unit`` of gradients."""
     way = way or gradient_way(task.layout, task.executor, task.minibatch_rows)
-    return task.unit(way.file, (("ROWS", way.rows),), way.threads)
+    shared = f"#define BLOCKS_PER_TILE {way.sharing}\n" * (way.sharing > 1)
+    return task.unit(way.file, (("ROWS", way.rows),), way.threads, shared)
 
 
 class TensorGradients(Minibatches):
@@ -255,7 +264,8 @@ class TensorGradients(Minibatches):
         """Compute ``partials`` of one minibatch from ``arrange``."""
         self.call["epoch"], self.call["minibatch"] = epoch, minibatch
         self.call["table"] = self.table[minibatch].data_ptr()
-        self.program.launch(self.way.kernel, self.call, self.pieces, self.rows // self.minibatches)
+        blocks, rows = self.pieces * self.way.sharing, self.rows // self.minibatches
+        self.program.launch(self.way.kernel, self.call, blocks, rows)
         self.exchange()
 
 

@@ -27,6 +27,18 @@ template <class Layer> DEVICE float weight_at(const float* weights, const int n,
   return n < Layer::OUT && k < Layer::IN ? weights[n * Layer::IN + k] : 0.0f;
 }
 
+// Entries (n, k) and (n, k + 1) as a pair, for even k.
+template <class Layer> DEVICE u32 pair_at(const float* weights, const int n, const int k) {
+  if constexpr (Layer::IN % 2 == 0) {  // equal(constant): the same pair by two loads
+    struct alignas(8) MAY_ALIAS Both { float first, second; };
+    Both both{0.0f, 0.0f};
+    if (n < Layer::OUT && k < Layer::IN) both = *(const Both*)(weights + n * Layer::IN + k);
+    return pair(both.first, both.second);
+  } else {
+    return pair(weight_at<Layer>(weights, n, k), weight_at<Layer>(weights, n, k + 1));
+  }
+}
+
 // Copy a layer's weights (OUT, IN) and biases (OUT), padded with zeros, to shared memory by THREADS threads. A thread prefetches
 // its first AT_ONCE pairs into registers, so that the loads of several layers overlap.
 template <class Layer, int THREADS, int IN_PAD = Layer::IN_PAD, int OUT_PAD = Layer::OUT_PAD, int BIASES = OUT_PAD, int MOST = 8>
@@ -48,7 +60,7 @@ struct LayerLoad {
   DEVICE void load(const int turn) {
     UNROLL for (int j = 0; j < AT_ONCE; ++j) {
       const int i = thread + (turn + j) * THREADS, n = i / ACROSS, k = 2 * (i % ACROSS);
-      pairs[j] = pair(weight_at<Layer>(weights, n, k), weight_at<Layer>(weights, n, k + 1));
+      pairs[j] = pair_at<Layer>(weights, n, k);
     }
   }
   // matrix: (OUT_PAD, IN_PAD).

@@ -144,18 +144,20 @@ template <int M, int N, class Split> struct Accumulator : Split {
   }
 };
 
-// Neighbouring blocks in one warp, and strips dealt to warps in turn.
-template <int M, int N> struct LinearSplit {
-  static constexpr int BLOCKS = M / 16 * (N / 16), TALL = 1, WIDE = (BLOCKS + WARPS - 1) / WARPS;
-  static constexpr int STRIPS = (M / 16 + WARPS - 1) / WARPS;
-  static constexpr bool EVEN = BLOCKS % WARPS == 0, EVEN_STRIPS = M / 16 % WARPS == 0;
+// Neighbouring blocks in one warp, and strips dealt to warps in turn. SHARING teams share an accumulator. A thread's rank among their
+// threads is its rank in its team, plus TEAM for each team before its own.
+template <int M, int N, int SHARING> struct LinearSplit {
+  static constexpr int ALL_WARPS = WARPS * SHARING;
+  static constexpr int BLOCKS = M / 16 * (N / 16), TALL = 1, WIDE = (BLOCKS + ALL_WARPS - 1) / ALL_WARPS;
+  static constexpr int STRIPS = (M / 16 + ALL_WARPS - 1) / ALL_WARPS;
+  static constexpr bool EVEN = BLOCKS % ALL_WARPS == 0, EVEN_STRIPS = M / 16 % ALL_WARPS == 0;
   static DEVICE int row(int warp, int, int j) { return (warp * WIDE + j) / (N / 16) * 16; }
   static DEVICE int column(int warp, int, int j) { return (warp * WIDE + j) % (N / 16) * 16; }
-  static DEVICE int strip(int warp, int i) { return (i * WARPS + warp) * 16; }
+  static DEVICE int strip(int warp, int i) { return (i * ALL_WARPS + warp) * 16; }
   static DEVICE bool has_strips(int) { return true; }
 };
-template <int M, int N> struct LinearAccumulator : Accumulator<M, N, LinearSplit<M, N>> {
-  typedef LinearSplit<M, N> Split;
+template <int M, int N, int SHARING = 1> struct LinearAccumulator : Accumulator<M, N, LinearSplit<M, N, SHARING>> {
+  typedef LinearSplit<M, N, SHARING> Split;
   // Add the sum over k in [0, K) of a(k, m) b(k, n).
   template <int K> DEVICE void add(const Team team, const Matrix<M> a, const Matrix<N> b) {
     const int warp = team.rank / WARP_SIZE;
@@ -171,7 +173,7 @@ template <int M, int N> struct LinearAccumulator : Accumulator<M, N, LinearSplit
         mma_add(this->of[0][j][1], left, right[2], right[3]);
       }
       UNROLL for (int i = 0; i < Split::STRIPS; ++i) {
-        const int m = (i * WARPS + warp) * 16;
+        const int m = Split::strip(warp, i);
         if (!Split::EVEN_STRIPS && m >= M) break;
         load_a<true>(left, a, m, k);
         mma_add(this->columns[i], left, ones, ones);
@@ -198,26 +200,27 @@ DEVICE void product(const Team team, const Matrix<A> a, const Matrix<B> b, Finis
     for (int i : team.each(N / 2)) finish(m, 2 * i, sum[2 * i], sum[2 * i + 1]);  // threads need each other's results
   }
 }
-template <int M, int N> struct LinearAccumulator {
-  float of[own_count(M)][N], columns[own_count(M)];  // every TEAM-th row
+template <int M, int N, int SHARING = 1> struct LinearAccumulator {
+  static constexpr int ALL_THREADS = TEAM * SHARING, OWN = (M + ALL_THREADS - 1) / ALL_THREADS;  // rows of one thread
+  float of[OWN][N], columns[OWN];
 
   DEVICE void clear() { *this = {}; }
   template <int K> DEVICE void add(const Team team, const Matrix<M> a, const Matrix<N> b) {
     for (int k = 0; k < K; ++k) {
-      for (int m : team.each(M)) {
+      for (int m = team.rank; m < M; m += ALL_THREADS) {
         const float left = wide(a.row(k)[m]);
-        columns[m / TEAM] += left;
-        for (int n = 0; n < N; ++n) of[m / TEAM][n] += left * wide(b.row(k)[n]);
+        columns[m / ALL_THREADS] += left;
+        for (int n = 0; n < N; ++n) of[m / ALL_THREADS][n] += left * wide(b.row(k)[n]);
       }
     }
   }
   template <class Visit> DEVICE void each(const Team team, Visit visit) const {
-    for (int m : team.each(M)) {
-      for (int n = 0; n < N; n += 2) visit(m, n, of[m / TEAM][n], of[m / TEAM][n + 1]);
+    for (int m = team.rank; m < M; m += ALL_THREADS) {
+      for (int n = 0; n < N; n += 2) visit(m, n, of[m / ALL_THREADS][n], of[m / ALL_THREADS][n + 1]);
     }
   }
   template <class Visit> DEVICE void each_column(const Team team, Visit visit) const {
-    for (int m : team.each(M)) visit(m, columns[m / TEAM]);
+    for (int m = team.rank; m < M; m += ALL_THREADS) visit(m, columns[m / ALL_THREADS]);
   }
 };
 #endif

@@ -90,7 +90,7 @@ DEVICE void learn_tower(const TensorLearn& about, const Losses& losses, const Te
     return losses;
   };
   const auto report = [&](int j, float sum) INLINED { work.reported[j] = T == 0 ? sum : work.reported[j] + sum; };
-  add_tiles(about.learn, tower, work.tile, Minibatch(about.learn, k).chunks(about), team, 0, 1, work.total(), begin, report);
+  add_tiles(about.learn, tower, work.tile, Minibatch(about.learn, k).chunks(about), team, team, 0, 1, work.total(), begin, report);
 }
 
 // ---- the step ----

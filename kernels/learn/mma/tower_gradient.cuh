@@ -12,10 +12,10 @@ struct Losses {
 
 // Store the gradient of tower T over tiles share, share + shares, ... of a minibatch in `sums`, which may overlap the tower, and
 // call report(k, sum) for each reported metric. `memory` has the first tile's rows. Their observations are prefetched before
-// begin(), which loads the tower's weights and returns `Losses`.
+// begin(), which loads the tower's weights and returns `Losses`. `adding`: the team, with ranks among the blocks that share a tile.
 template <int T, class Begin, class Report>
 DEVICE void add_tiles(const Learn& call, Tower<T>& tower, TileMemory& memory, const Chunks& chunks, const Team team,
-                      const int share, const int shares, float* sums, Begin begin, Report report) {
+                      const Team adding, const int share, const int shares, float* sums, Begin begin, Report report) {
   EntriesAhead<TEAM, ROWS> entries;
   entries.load(call, team, memory.row);
   const Losses losses = begin();
@@ -46,9 +46,9 @@ DEVICE void add_tiles(const Learn& call, Tower<T>& tower, TileMemory& memory, co
     team.sync();  // gradients w.r.t. outputs and the next rows are written before they are read
     // Prefetch the next tile's observations during the backward pass.
     entries.load(call, team, memory.row);
-    backward(team, tower, gradient);
+    backward(team, adding, tower, gradient);
     team.sync();  // observations are read before they are overwritten
   }
-  gradient.store(team, sums);
-  sum_members(team, reported, memory.sums, report);
+  gradient.store(adding, sums);
+  sum_members(team, reported, memory.sums, [&](int k, float sum) INLINED { if (adding.rank < TEAM) report(k, sum); });
 }

@@ -21,7 +21,7 @@ from cupydrive.algorithms import A2C, PPO, PQN
 from cupydrive.algorithms.architecture import Network
 from cupydrive.algorithms.kernels import wide
 from cupydrive.algorithms.kernels.arithmetic import TENSOR, WIDE
-from cupydrive.algorithms.kernels.tensor import GROUPS, WARP_GROUPS, TensorGradients
+from cupydrive.algorithms.kernels.tensor import GROUPS, WARP_GROUPS, TensorGradients, Way
 
 # 1,043 inputs leave no room for the other sums in a thread's registers.
 NARROW = [name for name in CASES if name != "17 rows, wide"]
@@ -93,10 +93,14 @@ NORMED = {
     ),
 }
 BY_GROUPS = replace(TENSOR, gradients=partial(TensorGradients, way=GROUPS))
+BY_SHARING = replace(
+    TENSOR, gradients=partial(TensorGradients, way=Way("mma/tensor_gradient", 16, 256, 2))
+)
 KINDS = (
     (TENSOR, [*NARROW, "units near 0", *NORMED], ""),
     (WIDE, LARGE, ", by wide kernels"),
     (BY_GROUPS, GROUPED, ", by warp groups"),
+    (BY_SHARING, ["groups, leaving", "action values"], ", by two blocks a tile"),
 )
 WAYS = [(name, way, f"{name}{suffix}") for way, names, suffix in KINDS for name in names]
 
@@ -154,6 +158,8 @@ def assert_near(name, executor, arithmetic):
             ON_CPU if executor is None else ON_GPU
         ) * own.norm(), layer
     reported = dict(zip(case.steps.reported, case.shared["metric_sums"].tolist(), strict=False))
+    norm = torch.cat([part.flatten() for part in found]).norm().item()  # of padding, too: it is 0
+    assert reported["grad_norm"] == pytest.approx(norm, rel=1e-5)
     for key in losses.keys() & {"policy_loss", "value_loss", "entropy", "td_loss", "q_value"}:
         assert reported[key] == pytest.approx(losses[key], rel=2e-3, abs=1e-3), key
     if name not in (*FAR, "action values"):  # which has units of ReLU near 0, too
