@@ -20,7 +20,7 @@ from cupydrive.algorithms.kernels.layout import NetworkLayout
 from cupydrive.algorithms.kernels.play import play_unit, policies_of
 from cupydrive.algorithms.kernels.resident import GROUP_RESIDENT, group_bytes
 from cupydrive.codegen.diagnostics import NVRTC_WARNINGS, explain_compile_error
-from cupydrive.codegen.layout import Layout, Observations, PlayLayout
+from cupydrive.codegen.layout import WARP, Layout, Observations, PlayLayout
 from cupydrive.codegen.source import (
     KERNELS,
     assemble,
@@ -238,8 +238,13 @@ FILES = [
     ),
     (
         "learn/recurrent/norm",
-        (("WIDTH", 20), ("STRIDE", 32), ("RELU", 0), *SUMS, *SEQUENCES),
+        (("WIDTH", 20), ("STRIDE", 32), ("TILE", 1), ("RELU", 0), *SUMS, *SEQUENCES),
         "#define HALF 0",
+    ),
+    (
+        "learn/recurrent/norm",
+        (("WIDTH", 300), ("STRIDE", 304), ("TILE", 1), ("RELU", 0), *SUMS, *SEQUENCES),
+        "#define HALF 1",
     ),
     (
         "learn/recurrent/matrices",
@@ -292,7 +297,8 @@ def played(name, settings, envs, tensor=False):
 def unit_of(name, constants, generated):
     """Return the unit of one of ``FILES`` for the team that a GPU gets."""
     by_blocks = (constants and constants[0][0] == "OBS") or name == "learn/mma/gru"
-    return assemble_file(name, constants, generated, BLOCK if by_blocks else 1)
+    team = WARP if name == "learn/recurrent/norm" else BLOCK if by_blocks else 1
+    return assemble_file(name, constants, generated, team)
 
 
 def test_every_kernel_that_is_no_environments_is_compiled_here():

@@ -58,7 +58,8 @@ PART_TEAM = 256  # threads of one team on a GPU
 PART_ROWS, TEAM_SEQUENCES = 32, 16  # maximum of a team on a GPU
 PATCHES = 128  # maximum of a team on a GPU
 ABREAST = 4  # pixels whose gradients one thread of a team computes at once
-NORM_ROWS = 64  # rows of a team of norm.cu
+NORM_ROWS = 64  # rows of a CPU thread in norm.cu. A GPU's warp has one row
+NORM_CHAINS = 32  # columns of a strip in norm.cu, the lanes of a warp
 ROW_PARTS = "#define COPY_FIRST 1\n"  # pack weights for gradients of the inputs also
 ACTIVATED = "#define ACTIVATE_LAST 1\n"
 
@@ -655,9 +656,8 @@ class Norm(PartKernels):
         self, rows: int, x: torch.Tensor, out: torch.Tensor, copies: torch.Tensor
     ) -> KernelLaunch:
         """Return the launch of ``rows`` rows."""
-        about = -(-rows // NORM_ROWS), rows * self.width
         pointers = {"in": x, "out": out, **self.gains(copies)}
-        return KernelLaunch(self.program, "act_rows", *about, pointers, {"rows": rows})
+        return normalising(self.task.executor, self.program, rows, self.width, pointers)
 
     def learning(
         self, slots: Slots, x: torch.Tensor, out: torch.Tensor, by_out: torch.Tensor
@@ -687,24 +687,46 @@ def norm_unit(task: Task, width: int, stride: int, sums: tuple[int, int, int], h
     constants = (
         ("WIDTH", width),
         ("STRIDE", stride),
+        ("TILE", norm_rows(task.executor)),
         ("RELU", task.layout.relu),
         *zip(names, sums, strict=True),
         *sequence_constants(task),
     )
-    team = min(NORM_ROWS, task.executor.max_team)
+    team = min(NORM_CHAINS, task.executor.max_team)
     return assemble_file("learn/recurrent/norm", constants, f"#define HALF {int(half)}\n", team)
+
+
+def norm_rows(executor: Executor) -> int:
+    """Return the number of rows of a team of ``norm.cu``."""
+    return NORM_ROWS if executor.name == "cpu" else 1
+
+
+def normalising(
+    executor: Executor,
+    program: Program,
+    rows: int,
+    width: int,
+    pointers: Mapping[str, torch.Tensor | None],
+) -> KernelLaunch:
+    """Return the launch of the forward pass of ``rows`` rows of ``width`` entries."""
+    about = -(-rows // norm_rows(executor)), rows * width
+    names = "skip", "in", "out", "moments", "gain", "bias"
+    given = {name: pointers.get(name) for name in names}
+    return KernelLaunch(program, "normalise", *about, given, {"rows": rows})
 
 
 def norm_launches(
     program: Program, slots: Slots, width: int, pointers: Mapping[str, torch.Tensor | None]
 ) -> tuple[KernelLaunch, list[KernelLaunch]]:
     """Return the launch of ``norm.cu`` in the forward pass, and those of the backward pass."""
-    tiles, work = slots.blocks * -(-slots.slot // NORM_ROWS), slots.rows * width
-    there, back = (
-        KernelLaunch(program, kernel, tiles, work, pointers, learn=slots.learn)
-        for kernel in ("forward_sequences", "backwards")
+    executor, work = slots.task.executor, slots.rows * width
+    skip = {"skip": slots.shared["skip"]}
+    there = normalising(executor, program, slots.rows, width, skip | dict(pointers))
+    strips, tiles = slots.pieces * -(-width // NORM_CHAINS), -(-slots.rows // norm_rows(executor))
+    sums, back = (
+        KernelLaunch(program, kernel, elements, work, pointers, learn=slots.learn)
+        for kernel, elements in (("gradient", strips), ("backwards", tiles))
     )
-    sums = KernelLaunch(program, "gradient", slots.pieces, work, pointers, learn=slots.learn)
     return there, [sums, back]
 
 

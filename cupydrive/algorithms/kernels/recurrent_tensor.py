@@ -25,7 +25,6 @@ from cupydrive.algorithms.kernels.arithmetic import Arithmetic
 from cupydrive.algorithms.kernels.gradients import Columns, Minibatches, Shared, Task
 from cupydrive.algorithms.kernels.layout import PAD, NetworkLayout, padded
 from cupydrive.algorithms.kernels.recurrent import (
-    NORM_ROWS,
     PART_TEAM,
     PATCHES,
     Ends,
@@ -36,6 +35,7 @@ from cupydrive.algorithms.kernels.recurrent import (
     loss_unit,
     norm_launches,
     norm_unit,
+    normalising,
     point_rows,
     point_states,
     scans_of,
@@ -450,9 +450,8 @@ class Encoder:
         own = {"gain": gains.own_weight, "bias": gains.own_bias}
         forwards: list[Queued] = [linear.forwards(x, left)]
         if slots is None:
-            about = -(-len(out) // NORM_ROWS), out.numel()
             pointers = {"in": left, "out": out, **own}
-            act = KernelLaunch(program, "act_rows", *about, pointers, {"rows": len(out)})
+            act = normalising(self.task.executor, program, len(out), gains.out, pointers)
             return [*forwards, act], out, lambda: ([], out)
         by_out = torch.zeros_like(out)
         sums = zeros(self.task.executor.name, slots.pieces, 2, gains.out)

@@ -2,14 +2,17 @@
 //
 // Source: Ba et al. 2016, with PyTorch's epsilon. With x a row of WIDTH entries and s its reciprocal standard deviation:
 //   y = (x - mean) s,  out = activation(gain y + bias).
-// Constants: WIDTH, STRIDE (of a row), RELU (0: tanh), GAIN_STRIDE, BIASES_AT and TOTAL_FLOATS (layout of the sums), those of
-// sequences.cuh. Generated: HALF.
+// A warp of a GPU computes a row, which it reads once. The order of sums over a row also suits vectors of a CPU: CHAINS_OF_ROW
+// partial sums, of which chain c adds entries c, c + CHAINS_OF_ROW, ..., then a tree over the chains.
+// Constants: WIDTH, STRIDE (of a row), TILE (rows of a team), RELU (0: tanh), GAIN_STRIDE, BIASES_AT and TOTAL_FLOATS (layout of
+// the sums), those of sequences.cuh. Generated: HALF.
 #include "learn/recurrent/row.cuh"
 #include "learn/recurrent/sequences.cuh"
 
 using namespace policy;  // functions.cuh
 
-constexpr int ROWS_AT_ONCE = 64;  // rows of one team
+constexpr int CHAINS_OF_ROW = 32;
+constexpr int STRIPS = (WIDTH + CHAINS_OF_ROW - 1) / CHAINS_OF_ROW, PADDED = STRIPS * CHAINS_OF_ROW;
 constexpr float EPSILON = 1e-5f;
 
 struct Workspace {};
@@ -18,127 +21,173 @@ struct Gains {
   const float* gain;  // (WIDTH)
   const float* bias;  // (WIDTH)
 };
-// Arguments of a forward pass for acting.
+// Arguments of a forward pass.
 struct Rows {
   int rows;
-  const Entry* in;  // (rows, STRIDE): results of a product
-  Entry* out;       // (rows, STRIDE): activations
+  const float* skip;  // (1): if 1, the kernel returns immediately. Null for acting
+  const Entry* in;    // (rows, STRIDE): results of a product
+  Entry* out;         // (rows, STRIDE): activations
+  float* moments;     // (rows, 2): mean and reciprocal standard deviation, or null
   Gains of;
 };
-// Arguments of the passes over a minibatch.
+// Arguments of the backward pass over a minibatch.
 struct Norm {
   Learn learn;
-  const Entry* in;  // rows (STRIDE)
-  Entry* out;       // rows (STRIDE)
-  Entry* by_out;    // rows (STRIDE): gradients w.r.t. `out`, then by `in`
-  float* moments;   // rows (2): mean, reciprocal standard deviation
+  const Entry* in;       // rows (STRIDE)
+  const Entry* out;      // rows (STRIDE)
+  Entry* by_out;         // rows (STRIDE): gradients w.r.t. `out`, then by `in`
+  const float* moments;  // rows (2)
   Gains of;
-  float* partials;  // (pieces, TOTAL_FLOATS), from this layer's part on
+  float* partials;       // (pieces, TOTAL_FLOATS), from this layer's part on
 };
 
-struct RowMoments { float mean, scale; };
+// ---- the lanes of a row ----
 
-DEVICE RowMoments normalise(const Entry* in, Entry* out, const Gains& of) {
-  float sum = 0.0f, squares = 0.0f;
-  for (int n = 0; n < WIDTH; ++n) sum += number(in[n]);
-  const float mean = sum / (float)WIDTH;
-  for (int n = 0; n < WIDTH; ++n) {
-    const float apart = number(in[n]) - mean;
-    squares = math::fma(apart, apart, squares);
-  }
-  const float scale = 1.0f / math::sqrt(squares / (float)WIDTH + EPSILON);
-  for (int n = 0; n < WIDTH; ++n) {
-    put(out[n], activation<RELU>(math::fma((number(in[n]) - mean) * scale, of.gain[n], of.bias[n])));
-  }
-  return {mean, scale};
-}
+#ifdef __CUDACC__
+static_assert(TEAM == WARP_SIZE && WARP_SIZE == CHAINS_OF_ROW, "each lane has a chain");
+constexpr int CHAINS_OF_LANE = 1;
+DEVICE int lane_of(const Team team) { return team.rank; }
+#else
+constexpr int CHAINS_OF_LANE = CHAINS_OF_ROW;  // a thread computes all lanes
+DEVICE int lane_of(const Team) { return 0; }
+#endif
 
-DEVICE void act_tile(const Rows& call, const Team team, const int e) {
-  const int first = e * ROWS_AT_ONCE, left = call.rows - first;
-  for (int m : team.each(left < ROWS_AT_ONCE ? left : ROWS_AT_ONCE)) {
-    const size_type at = (size_type)(first + m) * STRIDE;
-    normalise(call.in + at, call.out + at, call.of);
+// Numbers of a row that one thread has in registers: entries lane, lane + 32, ... on a GPU, all on a CPU. After the row they are 0.
+typedef float Lane[STRIPS * CHAINS_OF_LANE];
+
+// Call visit(i, n) for entries n < COUNT, of which n is the i-th one of a Lane.
+template <int COUNT, class Visit> DEVICE void each_entry(const Team team, Visit visit) {
+  constexpr int APART = CHAINS_OF_ROW / CHAINS_OF_LANE;
+  UNROLL for (int i = 0; i < (COUNT + APART - 1) / APART; ++i) {
+    if (const int n = i * APART + lane_of(team); n < COUNT) visit(i, n);
   }
 }
-
-DEVICE int tiles_of_block(const Learn& call) { return (steps_of(call) * most_sequences(call) + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE; }
-
-// Call visit(row) for the rows of a block that this team computes.
-template <class Visit> DEVICE void each_row(const Learn& call, const Team team, const int e, Visit visit) {
-  if (*call.skip > 0.0f) return;
-  const Sequences of(call, e / tiles_of_block(call));
-  const int first = e % tiles_of_block(call) * ROWS_AT_ONCE, left = of.rows() - first;
-  for (int m : team.each(left < ROWS_AT_ONCE ? left : ROWS_AT_ONCE)) visit(of.row(first + m));
+// Fill the numbers of a Lane with value(i, n).
+template <class Value> DEVICE void fill(const Team team, Lane& x, Value value) {
+  each_entry<PADDED>(team, [&](int i, int n) INLINED { x[i] = n < WIDTH ? value(i, n) : 0.0f; });
 }
-DEVICE void forward_tile(const Norm& call, const Team team, const int e) {
-  each_row(call.learn, team, e, [&](size_type row) INLINED {
-    const RowMoments found = normalise(call.in + row * STRIDE, call.out + row * STRIDE, call.of);
-    call.moments[2 * row] = found.mean;
-    call.moments[2 * row + 1] = found.scale;
-  });
+// Return the sum over a row. add(sum, i): the sum with the i-th number of a Lane.
+template <class Add> DEVICE float sum_of_row(Add add) {
+  float chain[CHAINS_OF_LANE]{};
+  UNROLL for (int strip = 0; strip < STRIPS; ++strip) {
+    for (int c = 0; c < CHAINS_OF_LANE; ++c) chain[c] = add(chain[c], strip * CHAINS_OF_LANE + c);
+  }
+  UNROLL for (int half = CHAINS_OF_ROW / 2; half > 0; half /= 2) {
+#ifdef __CUDACC__
+    chain[0] += __shfl_xor_sync(ALL_LANES_OF_WARP, chain[0], half);
+#else
+    for (int c = 0; c < half; ++c) chain[c] += chain[c + half];
+#endif
+  }
+  return chain[0];
 }
-
-// Gradient w.r.t. gain[n] y + bias[n] of a row.
-DEVICE float by_scaled(const Norm& call, const size_type row, const int n) {
-  const size_type at = row * STRIDE + n;
-  return number(call.by_out[at]) * activation_gradient<RELU>(number(call.out[at]));
-}
-DEVICE float normalised(const Norm& call, const size_type row, const int n) {
-  return (number(call.in[row * STRIDE + n]) - call.moments[2 * row]) * call.moments[2 * row + 1];
-}
-
-// Replace gradients w.r.t. `out` by those w.r.t. `in`.
-DEVICE void backward_tile(const Norm& call, const Team team, const int e) {
-  each_row(call.learn, team, e, [&](size_type row) INLINED {
-    // Means of the gradient, and of its product with the normalised row.
-    float sum = 0.0f, with = 0.0f;
-    for (int n = 0; n < WIDTH; ++n) {
-      const float slope = by_scaled(call, row, n) * call.of.gain[n];
-      sum += slope;
-      with = math::fma(slope, normalised(call, row, n), with);
-    }
-    sum /= (float)WIDTH;
-    with /= (float)WIDTH;
-    for (int n = 0; n < WIDTH; ++n) {
-      const float slope = by_scaled(call, row, n) * call.of.gain[n];
-      put(call.by_out[row * STRIDE + n], call.moments[2 * row + 1] * (slope - sum - normalised(call, row, n) * with));
-    }
-  });
+// Call visit(row) for the rows of tile e. On a GPU the team computes each row together.
+template <class Visit> DEVICE void each_row(const Team team, const int rows, const int e, Visit visit) {
+  const int first = e * TILE, left = rows - first, count = left < TILE ? left : TILE;
+  if constexpr (CHAINS_OF_LANE == CHAINS_OF_ROW) for (int m : team.each(count)) visit((size_type)(first + m));
+  else for (int m = 0; m < count; ++m) visit((size_type)(first + m));
 }
 
-// Add up the gradients w.r.t. gains and biases over the blocks of piece `piece`. Runs before `backwards`, which replaces the
-// gradients w.r.t. `out`.
-DEVICE void learn_piece(const Norm& call, const Team team, const int piece) {
-  const Learn& learn = call.learn;
-  if (*learn.skip > 0.0f) return;
-  float* const sums = call.partials + (size_type)piece * TOTAL_FLOATS;
-  // Each thread takes columns, and adds rows in order: rows of a block, blocks of a part, parts.
-  for (int n : team.each(WIDTH)) {
-    float gains = 0.0f, biases = 0.0f;
-    each_part(learn, piece, [&](const int begin, const int end) INLINED {
-      float part_gains = 0.0f, part_biases = 0.0f;
-      for (int b = begin; b < end; ++b) {
-        const Sequences of(learn, b);
-        float gain = 0.0f, bias = 0.0f;
-        for (int r = 0; r < of.rows(); ++r) {
-          const size_type row = of.row(r);
-          const float slope = by_scaled(call, row, n);
-          gain = math::fma(slope, normalised(call, row, n), gain);
-          bias += slope;
-        }
-        part_gains += gain;
-        part_biases += bias;
-      }
-      gains += part_gains;
-      biases += part_biases;
+// ---- passes ----
+
+DEVICE void normalise_tile(const Rows& call, const Team team, const int e) {
+  if (call.skip != nullptr && *call.skip > 0.0f) return;
+  each_row(team, call.rows, e, [&](const size_type row) INLINED {
+    const Entry* const in = call.in + row * STRIDE;
+    Entry* const out = call.out + row * STRIDE;
+    Lane x;
+    fill(team, x, [&](int, int n) INLINED { return number(in[n]); });
+    const float mean = sum_of_row([&](float sum, int i) INLINED { return sum + x[i]; }) / (float)WIDTH;
+    fill(team, x, [&](int i, int) INLINED { return x[i] - mean; });
+    const float squares = sum_of_row([&](float sum, int i) INLINED { return math::fma(x[i], x[i], sum); });
+    const float scale = 1.0f / math::sqrt(squares / (float)WIDTH + EPSILON);
+    each_entry<WIDTH>(team, [&](int i, int n) INLINED {
+      put(out[n], activation<RELU>(math::fma(x[i] * scale, call.of.gain[n], call.of.bias[n])));
     });
-    sums[n * GAIN_STRIDE] = gains;
-    sums[BIASES_AT + n] = biases;
+    if (call.moments == nullptr) return;
+    call.moments[2 * row] = mean;  // all lanes store the same
+    call.moments[2 * row + 1] = scale;
+  });
+}
+
+// One row of the backward pass.
+struct BackwardRow {
+  const Entry* in;
+  const Entry* out;
+  Entry* by_out;
+  float mean, scale;
+
+  DEVICE BackwardRow(const Norm& call, const size_type row)
+      : in(call.in + row * STRIDE), out(call.out + row * STRIDE), by_out(call.by_out + row * STRIDE), mean(call.moments[2 * row]),
+        scale(call.moments[2 * row + 1]) {}
+  // Gradient w.r.t. gain[n] y + bias[n], and y.
+  DEVICE float by_scaled(const int n) const { return number(by_out[n]) * activation_gradient<RELU>(number(out[n])); }
+  DEVICE float normalised(const int n) const { return (number(in[n]) - mean) * scale; }
+};
+
+DEVICE int rows_of(const Learn& call) { return steps_of(call) * call.blocks * most_sequences(call); }
+
+// Replace gradients w.r.t. `out` by those w.r.t. `in`. Places without a sequence have gradients of 0.
+DEVICE void backward_tile(const Norm& call, const Team team, const int e) {
+  if (*call.learn.skip > 0.0f) return;
+  each_row(team, rows_of(call.learn), e, [&](const size_type row) INLINED {
+    const BackwardRow of(call, row);
+    Lane slope, y;
+    fill(team, slope, [&](int, int n) INLINED { return of.by_scaled(n) * call.of.gain[n]; });
+    fill(team, y, [&](int, int n) INLINED { return of.normalised(n); });
+    // Means of the gradient, and of its product with the normalised row.
+    const float mean = sum_of_row([&](float sum, int i) INLINED { return sum + slope[i]; }) / (float)WIDTH;
+    const float with = sum_of_row([&](float sum, int i) INLINED { return math::fma(slope[i], y[i], sum); }) / (float)WIDTH;
+    each_entry<WIDTH>(team, [&](int i, int n) INLINED {
+      put(of.by_out[n], of.scale * (slope[i] - mean - y[i] * with));
+    });
+  });
+}
+
+// Sums of one thread over rows, of its columns of a strip.
+struct Columns {
+  float gain[CHAINS_OF_LANE], bias[CHAINS_OF_LANE];
+  DEVICE void add(const Columns& other) {
+    for (int c = 0; c < CHAINS_OF_LANE; ++c) gain[c] += other.gain[c];
+    for (int c = 0; c < CHAINS_OF_LANE; ++c) bias[c] += other.bias[c];
+  }
+};
+
+// Add up the gradients w.r.t. the gains and biases of a strip over the blocks of a piece. Runs before `backwards`, which replaces
+// the gradients w.r.t. `out`.
+DEVICE void learn_strip(const Norm& call, const Team team, const int e) {
+  const Learn& learn = call.learn;
+  const int piece = e / STRIPS, first = e % STRIPS * CHAINS_OF_ROW + lane_of(team);
+  const int columns = math::min(CHAINS_OF_LANE, WIDTH - first);
+  if (*learn.skip > 0.0f) return;
+  if (CHAINS_OF_LANE == CHAINS_OF_ROW && !team.leader()) return;
+  // Add rows in order: rows of a block, blocks of a part, parts.
+  Columns sums{};
+  each_part(learn, piece, [&](const int begin, const int end) INLINED {
+    Columns of_part{};
+    for (int b = begin; b < end; ++b) {
+      const Sequences of(learn, b);
+      Columns of_block{};
+      UNROLL_TIMES(4) for (int r = 0; r < of.rows(); ++r) {
+        const BackwardRow row(call, of.row(r));
+        for (int c = 0; c < columns; ++c) {
+          const float slope = row.by_scaled(first + c);
+          of_block.gain[c] = math::fma(slope, row.normalised(first + c), of_block.gain[c]);
+          of_block.bias[c] += slope;
+        }
+      }
+      of_part.add(of_block);
+    }
+    sums.add(of_part);
+  });
+  float* const to = call.partials + (size_type)piece * TOTAL_FLOATS;
+  for (int c = 0; c < columns; ++c) {
+    to[(first + c) * GAIN_STRIDE] = sums.gain[c];
+    to[BIASES_AT + first + c] = sums.bias[c];
   }
 }
 
 #include "drive/launch.cuh"
-KERNEL(act_rows, Rows, (call.rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, act_tile(call, team, e))
-KERNEL(forward_sequences, Norm, call.learn.blocks * tiles_of_block(call.learn), forward_tile(call, team, e))
-KERNEL(gradient, Norm, call.learn.pieces, learn_piece(call, team, e))
-KERNEL(backwards, Norm, call.learn.blocks * tiles_of_block(call.learn), backward_tile(call, team, e))
+KERNEL(normalise, Rows, (call.rows + TILE - 1) / TILE, normalise_tile(call, team, e))
+KERNEL(gradient, Norm, call.learn.pieces * STRIPS, learn_strip(call, team, e))
+KERNEL(backwards, Norm, (rows_of(call.learn) + TILE - 1) / TILE, backward_tile(call, team, e))
