@@ -59,6 +59,9 @@ LEAST_PATCHES = 16  # smallest tile of a team of mma/conv.cu. Tiles are powers o
 STAGED_BYTES = 16 * 1024  # of images in its shared memory
 PRODUCTS = 8  # consecutive tiles of such a team
 TEAMS_OF_PROCESSOR = 8  # that split the gradient of convolutions
+SUMMED_AT_ONCE = 32  # matrices of one launch of totals.cu
+SUMMED_COLUMNS, SUMMING_TEAM = 32, 512  # columns and threads of a team of totals.cu
+SUMMED_ROWS = 2048  # maximum of totals.cu. The library adds more rows sooner
 HALF = "#define HALF 1\n"
 Queued = KernelLaunch | Callable[[], object]  # a call queues work
 
@@ -130,6 +133,76 @@ def matrices_unit(executor: Executor, layout: NetworkLayout) -> Unit:
     return layout.unit("recurrent/matrices", executor, (("ALIGNED", ROW_ENTRIES),), team=128)
 
 
+class Totals:
+    """Sums over the rows of matrices at the end of a minibatch: ``recurrent/totals.cu``.
+
+    Args:
+        executor: Executor of the kernel.
+    """
+
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
+        self.small: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.tall: list[Queued] = []
+
+    def add(self, rows: torch.Tensor, to: torch.Tensor) -> None:
+        """Add the sum of ``rows``, float32 or bfloat16, which is written to ``to``.
+
+        Args:
+            rows: (R, columns), or (R, groups, columns) for rows in contiguous groups.
+            to: Sums in any shape with as many entries as ``rows`` has columns.
+        """
+        rows = rows if rows.dim() == 3 else rows[:, None]
+        if math.prod(rows.shape[:2]) <= SUMMED_ROWS:
+            self.small.append((rows, to))
+        else:
+            add_up = partial(torch.sum, rows, (0, 1), dtype=torch.float32)
+            self.tall.append(lambda: to.copy_(add_up().view(to.shape)))
+
+    def work(self) -> list[Queued]:
+        """Return work that computes all sums."""
+        program = self.executor.build(totals_unit(self.executor))
+        batches = [
+            self.small[k:][:SUMMED_AT_ONCE] for k in range(0, len(self.small), SUMMED_AT_ONCE)
+        ]
+        return [*self.tall, *(self.launch(program, batch) for batch in batches)]
+
+    def launch(
+        self, program: Program, batch: list[tuple[torch.Tensor, torch.Tensor]]
+    ) -> KernelLaunch:
+        """Return the launch of at most ``SUMMED_AT_ONCE`` sums."""
+        teams = [-(-rows.shape[2] // SUMMED_COLUMNS) for rows, _ in batch]
+        begin = [sum(teams[:k]) for k in range(SUMMED_AT_ONCE + 1)]
+        ints = {f"begin.{k}": first for k, first in enumerate(begin)}
+        about = [
+            {
+                "half": rows.dtype == torch.bfloat16,
+                "rows": rows.shape[0] * rows.shape[1],
+                "groups": rows.shape[1],
+                "columns": rows.shape[2],
+                "stride": rows.stride(0),
+                "width": to.shape[1] if to.dim() == 2 else 1,
+                "apart": to.stride(0),
+            }
+            for rows, to in batch
+        ]
+        for name in about[0]:
+            numbers = [int(each[name]) for each in about] + [0] * (SUMMED_AT_ONCE - len(batch))
+            ints |= {f"{name}.{k}": number for k, number in enumerate(numbers)}
+        pointers: dict[str, torch.Tensor | None] = {}
+        for at, name in enumerate(("from", "to")):
+            pointers |= {f"{name}.{k}": None for k in range(SUMMED_AT_ONCE)}
+            pointers |= {f"{name}.{k}": pair[at] for k, pair in enumerate(batch)}
+        work = sum(rows.numel() for rows, _ in batch)
+        return KernelLaunch(program, "add_up", sum(teams), work, pointers, ints)
+
+
+def totals_unit(executor: Executor) -> Unit:
+    """Return the ``Unit`` of ``kernels/learn/recurrent/totals.cu``."""
+    team = min(SUMMING_TEAM, executor.max_team)
+    return assemble_file("learn/recurrent/totals", (("MATRICES", SUMMED_AT_ONCE),), HALF, team)
+
+
 # ---- parts ---------------------------------------------------------------------------------------
 
 
@@ -140,7 +213,7 @@ class Linear:
         task: ``Task``.
         layer: Index of the layer.
         shared: ``matrices`` of ``MatrixSteps``, and the network's ``own`` weights, float32. For
-            learning also ``partials`` (1, ...).
+            learning also ``partials`` (1, ...) and ``totals``, which compute sums into them.
     """
 
     def __init__(self, task: Task, layer: int, shared: Shared) -> None:
@@ -151,6 +224,7 @@ class Linear:
         self.weight, self.bias = shared["matrices"][layer]
         self.own_weight, self.own_bias = shared["own"][2 * layer : 2 * layer + 2]
         if (partials := shared.get("partials")) is not None:
+            self.totals: Totals = shared["totals"]
             at = layout.places(layer)[2]
             sums = partials[0, at : at + self.out * padded(self.into)]
             self.weight_sums = sums.view(self.out, -1)[:, : row_width(self.into)]
@@ -170,13 +244,9 @@ class Linear:
     def gradient(self, x: torch.Tensor, slopes: torch.Tensor, biased: bool = True) -> Queued:
         """Return work that computes this layer's weight gradient from its outputs' gradients."""
         left = slopes[:, : self.out]
-
-        def both() -> None:
-            product(left.t(), x, self.weight_sums)
-            if biased:
-                torch.sum(left, 0, dtype=torch.float32, out=self.bias_sums)
-
-        return both
+        if biased:
+            self.totals.add(left, self.bias_sums)
+        return lambda: product(left.t(), x, self.weight_sums)
 
     def by_inputs(self, slopes: torch.Tensor, by_x: torch.Tensor, adds: bool = False) -> Queued:
         """Return work that computes or accumulates ``by_x`` (R, padded IN)."""
@@ -331,13 +401,10 @@ class SeenConvolution(Linear):
         about = products, pointers, {"shares": shares}, slots.learn
         see = KernelLaunch(program, "see_in_sequences", teams, *about)
         gradient = KernelLaunch(program, "gradient", shares, *about)
-
-        def add() -> None:
-            weights, biases = sums.sum(0).split((self.out * self.into, self.out))
-            self.weight_sums[:, : self.into].copy_(weights.view(self.out, -1))
-            self.bias_sums.copy_(biases)
-
-        return [see], out, lambda: ([gradient, add], by_out)
+        weights, biases = sums.split((self.out * self.into, self.out), 1)
+        self.totals.add(weights, self.weight_sums[:, : self.into])
+        self.totals.add(biases, self.bias_sums)
+        return [see], out, lambda: ([gradient], by_out)
 
 
 class Encoder:
@@ -432,9 +499,9 @@ class Encoder:
             by_out = torch.zeros_like(out)
             sums = zeros(self.task.executor.name, -(-len(out) // ROWS_AT_ONCE), out.shape[1])
             of_outputs = sums[:, : linear.outputs].unflatten(1, (-1, linear.out))
+            linear.totals.add(of_outputs, linear.bias_sums)
             work: list[Queued] = [
                 self.activation("activate_back", out=out, by_out=by_out, sums=sums),
-                partial(torch.sum, of_outputs, (0, 1), out=linear.bias_sums),
                 linear.gradient(x, by_out, biased=False),
             ]
             return work, by_out
@@ -458,17 +525,9 @@ class Encoder:
         moments = zeros(self.task.executor.name, slots.rows, 2)
         given = {"in": left, "out": out, "by_out": by_out, "moments": moments, **own}
         there, launches = norm_launches(program, slots, gains.out, given | {"partials": sums})
-
-        def back() -> tuple[list[Queued], torch.Tensor]:
-            work: list[Queued] = [
-                *launches,
-                partial(torch.sum, sums[:, 0], 0, out=gains.weight_sums[:, 0]),
-                partial(torch.sum, sums[:, 1], 0, out=gains.bias_sums),
-                linear.gradient(x, by_out),
-            ]
-            return work, by_out
-
-        return [*forwards, there], out, back
+        gains.totals.add(sums[:, 0], gains.weight_sums[:, 0])
+        gains.totals.add(sums[:, 1], gains.bias_sums)
+        return [*forwards, there], out, lambda: ([*launches, linear.gradient(x, by_out)], by_out)
 
 
 Backwards = Callable[[torch.Tensor, torch.Tensor | None], list[Queued]]
@@ -530,11 +589,12 @@ class GruCore(ScannedCore):
             back = {"d_out": by_out, "d_next": None, "d_gates": by_gates, "d_inner": by_inner}
             back |= {"d_bias": sums, "d_state": None}
             scan = KernelLaunch(program, "backward", tiles, work, pointers | back, ints)
+            biases = sums.flatten(0, 1)
+            inner.totals.add(biases[:, : 3 * size], inner.bias_sums)
+            outer.totals.add(biases[:, : 2 * size], outer.bias_sums[: 2 * size])
+            outer.totals.add(biases[:, 3 * size :], outer.bias_sums[2 * size :])
 
             def gradients() -> None:
-                torch.sum(sums[..., : 3 * size], (0, 1), out=inner.bias_sums)
-                outer.bias_sums[: 2 * size].copy_(inner.bias_sums[: 2 * size])
-                torch.sum(sums[..., 3 * size :], (0, 1), out=outer.bias_sums[2 * size :])
                 product(by_gates[:, : 2 * size].t(), before, outer.weight_sums[: 2 * size])
                 product(by_inner.t(), before, outer.weight_sums[2 * size :])
 
@@ -576,9 +636,9 @@ class MinGruCore(ScannedCore):
                 sums = zeros(device, ends.count, 3 * size)
                 back = {"d_out": by_out, "d_next": None, "d_rows": by_rows, "d_x": by_seen}
                 back |= {"d_bias": sums, "d_state": None}
+                linear.totals.add(sums, linear.bias_sums)
                 work += [
                     KernelLaunch(program, "backward", *about, pointers | back, ints),
-                    partial(torch.sum, sums, 0, out=linear.bias_sums),
                     linear.gradient(seen, by_rows, biased=False),
                     linear.by_inputs(by_rows, by_seen, adds=True),
                 ]
@@ -678,7 +738,8 @@ class RecurrentTensorGradients(Minibatches):
 
     def __init__(self, task: Task, columns: Columns, shared: Shared) -> None:
         super().__init__(task, columns, shared, 1)
-        about = {"partials": self.partials, **shared}
+        totals = Totals(task.executor)
+        about = {"partials": self.partials, "totals": totals, **shared}
         slots = HalfSlots(task, self.call, about)
         layout = task.layout
         assert isinstance(layout, RecurrentLayout)
@@ -702,11 +763,11 @@ class RecurrentTensorGradients(Minibatches):
         pointers |= {"by_parameters": slopes[0], "by_value": slopes[-1], "reported": sums}
         program = task.executor.build(loss_unit(task, [x.shape[1] for x in outputs], PAD))
         loss = KernelLaunch(program, "loss", slots.pieces, slots.rows, pointers, learn=slots.learn)
-        report = partial(torch.sum, sums, 0, out=self.partials[0, -PAD:])
+        totals.add(sums, self.partials[0, -PAD:])
         backwards: list[Queued] = []
         for back, by_outputs in zip(backs, slopes, strict=True):
             backwards += back(by_outputs)
-        self.work: list[Queued] = [*forwards, loss, report, *backwards]
+        self.work: list[Queued] = [*forwards, loss, *backwards, *totals.work()]
 
     def compute(self, epoch: int, minibatch: int) -> None:
         """Compute ``partials`` of one minibatch from ``arrange``."""
@@ -736,6 +797,7 @@ class RecurrentTensorLearner(RecurrentKernelLearner):
                 units.append(convolution_unit(own, first))
         strides = [row_width(out) for out in (self.layout.layers[-1][1],) * network.towers]
         units += [matrices_unit(task.executor, self.layout), take_unit(task)]
+        units.append(totals_unit(task.executor))
         return [*units, loss_unit(task, strides, PAD)]
 
     def sequence_tensors(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from cupydrive.algorithms.kernels.recurrent import (
     sequence_shard,
     towers_of,
 )
-from cupydrive.algorithms.kernels.recurrent_tensor import TENSOR_RECURRENT
+from cupydrive.algorithms.kernels.recurrent_tensor import SUMMED_ROWS, TENSOR_RECURRENT, Totals
 from cupydrive.algorithms.networks import described
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.ranks import Shard
@@ -491,6 +491,31 @@ def test_a_team_of_threads_has_the_gradients_of_one_in_bfloat16(name):
         found.append(compute(problem(config, **about, executor=executor, tensor=True), 1, 1))
     for one, several in zip(*found, strict=True):
         torch.testing.assert_close(several, one, rtol=1e-5, atol=1e-6 * float(one.norm()))
+
+
+@pytest.mark.parametrize("threads", [0, 4, 64])
+def test_totals_are_torchs(threads):
+    """Of more matrices than one launch has, of tall ones, and into strided memory."""
+    rng = np.random.default_rng(0)
+    totals, expected, found = Totals(HostExecutor(1, team_threads=threads)), [], []
+    shapes = [(1, 1, 1), (70, 1, 33), (3, 5, 8), (SUMMED_ROWS, 1, 2), (SUMMED_ROWS // 2, 3, 2)] * 9
+    for k, (count, groups, columns) in enumerate(shapes):
+        memory = rng.integers(-8, 9, (count, groups * columns + 5)).astype(np.float32)
+        memory = torch.from_numpy(memory).to((torch.float32, torch.bfloat16)[k % 2])
+        given = memory[:, : groups * columns].unflatten(1, (groups, columns))
+        wide = k % 3 == 0 and columns % 2 == 0
+        to = torch.full((2, columns // 2 + 3) if wide else (columns, 2), -1.0)
+        part = to[:, : columns // 2] if wide else to[:, 0]
+        totals.add(given[:, 0] if groups == 1 else given, part)
+        total = given.float().sum((0, 1)).view(part.shape)
+        whole = to.clone()
+        (whole[:, : columns // 2] if wide else whole[:, 0]).copy_(total)
+        expected.append(whole)
+        found.append(to)
+    for work in totals.work():
+        work()
+    assert (len(totals.small), len(totals.tall)) == (36, 9)
+    assert all(map(torch.equal, found, expected))
 
 
 @pytest.mark.parametrize(
