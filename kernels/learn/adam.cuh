@@ -7,6 +7,7 @@
 // Constants: those of layers.cuh.
 #pragma once
 #include "learn/layers.cuh"
+#include "drive/halves.cuh"
 
 constexpr float FIRST_RATE = 0.1f, SECOND_RATE = 0.001f, EPSILON = 1e-5f;  // 1 - beta of each moment
 constexpr float RECTIFIED_EPSILON = 1e-8f;
@@ -52,6 +53,7 @@ struct Update {
   float* metric_sums;          // (reported + 1): the last one counts
   float* step;                 // (TENSORS): steps so far, all equal
   float* copies;               // or null: nobody reads them
+  bf16* matrices;              // or null: each layer's weights and biases in bfloat16, padded with zeros to multiples of ALIGNED
   float* weights[TENSORS];     // the network's own memory, (OUT, IN) or (OUT)
   float* first[TENSORS];       // first and second moments, of the same shapes
   float* second[TENSORS];
@@ -130,7 +132,7 @@ DEVICE void descend(float& value, float& first, float& second, const float gradi
 
 // ---- the parameters ----
 
-// Where one row of the weights, or of biases, and what goes with it are.
+// Where one row of the weights, or of biases, and what goes with it are. Or a single weight, or none (columns 0).
 struct WeightRow {
   int first_number;  // its place in a gradient
   float* weights;
@@ -138,6 +140,7 @@ struct WeightRow {
   float* second;
   const float* gradients;
   int columns;
+  bf16* rounded;     // its place in `matrices`, of a single weight
 };
 DEVICE WeightRow weight_row(const Update& call, const int e) {
   WeightRow found;
@@ -147,9 +150,28 @@ DEVICE WeightRow weight_row(const Update& call, const int e) {
     const int tensor = 2 * Here::NUMBER + biases;
     const size_type begin = biases ? 0 : (size_type)row * Here::IN;
     found = {first_number, call.weights[tensor] + begin, call.first[tensor] + begin, call.second[tensor] + begin,
-             call.total + first_number, biases ? Here::OUT : Here::IN};
+             call.total + first_number, biases ? Here::OUT : Here::IN, nullptr};
   });
   return found;
+}
+
+constexpr int ALIGNED = 8;  // of matrices for a library, in entries
+constexpr int aligned(const int n) { return (n + ALIGNED - 1) / ALIGNED * ALIGNED; }
+
+// The weight of number i of a gradient, if i < until and it is no padding. FIRST, MATRIX: where Here's gradient and matrix begin.
+template <class Here = Layer<0, 0>, int FIRST = 0, int MATRIX = 0>
+DEVICE WeightRow weight_of(const Update& call, const int i, const int until) {
+  constexpr int BIASES = Here::OUT * Here::IN_PAD, ACROSS = aligned(Here::IN), ROUNDED_BIASES = MATRIX + aligned(Here::OUT) * ACROSS;
+  constexpr int END = FIRST + BIASES + Here::OUT_PAD;
+  if constexpr (Here::NUMBER + 1 < TOWERS * LAYERS) {
+    if (i >= END) return weight_of<typename Here::Next, END, ROUNDED_BIASES + aligned(Here::OUT)>(call, i, until);
+  }
+  const bool biases = i - FIRST >= BIASES;
+  const int row = biases ? 0 : (i - FIRST) / Here::IN_PAD, column = i - FIRST - (biases ? BIASES : row * Here::IN_PAD);
+  const int tensor = 2 * Here::NUMBER + biases, at = row * Here::IN + column, columns = biases ? Here::OUT : Here::IN;
+  bf16* const rounded = call.matrices + (biases ? ROUNDED_BIASES : MATRIX + row * ACROSS) + column;
+  return {i, call.weights[tensor] + at, call.first[tensor] + at, call.second[tensor] + at, call.total + i,
+          i < until && column < columns, call.matrices == nullptr ? nullptr : rounded};
 }
 
 // One number of them.

@@ -165,31 +165,72 @@ DEVICE void lay_out_row(const Update& call, const Team team, const int e) {
   visit_row(e, [&](auto layer, const int row, int) INLINED { copy_row(call, team, layer, row); });
 }
 
-// Lets each warp take rows of its own, if a team has more rows than warps and there are no copies to write.
-DEVICE bool by_warps(const Update& call, const Team team, const int from, const int until, const AdamStep& step) {
-#if defined(__CUDACC__) && TEAM >= 64
-  constexpr int WARPS = TEAM / WARP_SIZE;
-  if (call.copies != nullptr || until - from <= WARPS) return false;
-  for (int r = from + team.rank / WARP_SIZE; r < until; r += WARPS) {
-    const WeightRow row = weight_row(call, r);
-    for (int k = team.rank % WARP_SIZE; k < row.columns; k += WARP_SIZE) {
-      Weight own;
-      own.load(row, k);
-      own.load_gradient(row, k);
-      own.take_step(row, k, step);
-    }
-  }
-  return true;
-#else
-  (void)call; (void)team; (void)from; (void)until; (void)step;
-  return false;
-#endif
+// Decide the step. The first team also records it.
+DEVICE AdamStep decide_and_record(const Update& call, const Team team, Workspace& work, const int e) {
+  StepRecord record;
+  if (e == 0) record.load(call, team);  // equal(dropped condition): more work, same result
+  const AdamStep step = decide_step(call, team, work);
+  if (e == 0) record.store(call, team, step);
+  return step;
 }
 
-// Share e of the rows of the weights takes its step.
-DEVICE void update_share(const Update& call, const Team team, Workspace& work, const int e) {
-  // Who reads copies computes exactly, in blocks with so much memory that those that come early keep this launch waiting.
-  if (call.copies == nullptr) release_next();  // equal(dropped condition, swap ==): GPU speed only
+// Weights that one thread loads at once: numbers i, i + TEAM, ... of a gradient.
+struct Weights {
+  WeightRow row[2];
+  Weight own[2];
+
+  DEVICE void load(const Update& call, const int i, const int until) {
+    UNROLL for (int k = 0; k < 2; ++k) {
+      row[k] = weight_of(call, i + k * TEAM, until);
+      if (row[k].columns) own[k].load(row[k], 0);
+    }
+  }
+  DEVICE void load_gradients() {
+    UNROLL for (int k = 0; k < 2; ++k) if (row[k].columns) own[k].load_gradient(row[k], 0);
+  }
+  DEVICE void take_step(const AdamStep& step) {
+    UNROLL for (int k = 0; k < 2; ++k) {
+      if (!row[k].columns) continue;
+      own[k].take_step(row[k], 0, step);
+      if (row[k].rounded != nullptr) *row[k].rounded = own[k].value;
+    }
+  }
+};
+
+// Share e of the numbers of a gradient.
+struct Numbers {
+  int from, until;
+  // equal(swapped arguments 1): the product fits into 32 bits
+  DEVICE Numbers(const Update& call, const int e)
+      : from(share(e, GRADIENT_FLOATS - METRICS, call.shares)), until(share(e + 1, GRADIENT_FLOATS - METRICS, call.shares)) {}
+};
+
+// Share e of the weights takes its step, without copies. Rows may be of any length.
+DEVICE void update_numbers(const Update& call, const Team team, Workspace& work, const int e) {
+  const Numbers of(call, e);
+  AdamStep step;
+  NO_UNROLL for (int i = of.from; i < of.until; i += 2 * TEAM) {  // one copy of the code for all iterations
+    Weights some;
+    some.load(call, i + team.rank, of.until);
+    if (i == of.from) await_previous();  // equal(dropped statement): a CPU launch has ended by then
+    some.load_gradients();
+    // Each thread prefetches its first weights while the step is decided.
+    if (i == of.from) step = decide_and_record(call, team, work, e);
+    if (step.verdict != SOUND) return;
+    some.take_step(step);
+  }
+}
+// Round share e of the weights to `matrices`.
+DEVICE void round_share(const Update& call, const Team team, const int e) {
+  const Numbers of(call, e);
+  for (int i = of.from + team.rank; i < of.until; i += TEAM) {
+    const WeightRow row = weight_of(call, i, of.until);
+    if (row.columns) *row.rounded = row.weights[0];
+  }
+}
+
+// Share e of the rows of the weights takes its step, and is copied.
+DEVICE void update_rows(const Update& call, const Team team, Workspace& work, const int e) {
   // equal(swapped arguments 1): the product fits into 32 bits
   const int from = share(e, ROWS_OF_WEIGHTS, call.shares), until = share(e + 1, ROWS_OF_WEIGHTS, call.shares);
   // Each thread prefetches its first weight while the step is decided.
@@ -199,12 +240,8 @@ DEVICE void update_share(const Update& call, const Team team, Workspace& work, c
   if (loads) ahead.load(first, team.rank);
   await_previous();  // equal(dropped statement): a CPU launch has ended by then
   if (loads) ahead.load_gradient(first, team.rank);
-  StepRecord record;
-  if (e == 0) record.load(call, team);  // equal(dropped condition): more work, same result
-  const AdamStep step = decide_step(call, team, work);
-  if (e == 0) record.store(call, team, step);
+  const AdamStep step = decide_and_record(call, team, work, e);
   if (step.verdict != SOUND) return;
-  if (by_warps(call, team, from, until, step)) return;
   NO_UNROLL for (int r = from; r < until; ++r) {
     const WeightRow row = weight_row(call, r);
     NO_UNROLL for (int k : team.each(row.columns)) {  // a GPU's members have one or two: short code is sooner there
@@ -217,13 +254,23 @@ DEVICE void update_share(const Update& call, const Team team, Workspace& work, c
       }
       own.take_step(row, k, step);
     }
-    if (call.copies == nullptr) continue;
     team.sync();  // equal(dropped sync, dropped statement): each member copies what it wrote itself
     lay_out_row(call, team, r);
   }
 }
 
+DEVICE void update_share(const Update& call, const Team team, Workspace& work, const int e) {
+  if (call.copies == nullptr) {
+    release_next();  // equal(dropped statement): GPU speed only
+    update_numbers(call, team, work, e);
+  } else {
+    // Who reads copies computes exactly, in blocks with so much memory that those that come early keep this launch waiting.
+    update_rows(call, team, work, e);
+  }
+}
+
 #include "drive/launch.cuh"
 KERNEL(lay_out, Update, ROWS_OF_WEIGHTS, lay_out_row(call, team, e))
+KERNEL(round_weights, Update, call.shares, round_share(call, team, e))
 KERNEL_AHEAD(reduce, Update, (STRIPS + call.strips - 1) / call.strips, reduce_strips(call, team, *work, e))
 KERNEL_AHEAD(update, Update, call.shares, update_share(call, team, *work, e))

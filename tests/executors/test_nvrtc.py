@@ -252,11 +252,6 @@ FILES = [
         "#define HALF 1",
     ),
     (
-        "learn/recurrent/matrices",
-        (("OBS", 5), ("PARAMETERS", 10), ("TOWERS", 2), ("LAYERS", 1), ("RELU", 0), ("ALIGNED", 8)),
-        "constexpr int WIDTH[TOWERS][LAYERS + 1] = {{5, 20}, {20, 10}};",
-    ),
-    (
         "learn/recurrent/loss",
         (
             *PART[:-2],

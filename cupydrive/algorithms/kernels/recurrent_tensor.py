@@ -53,7 +53,7 @@ from cupydrive.scans import SHARES as GRU_SHARES
 from cupydrive.scans import STEPS_AT_ONCE, gru_program, gru_teams, mingru_program
 from cupydrive.spec import Group
 
-ROW_ENTRIES = 8  # alignment of rows for the library, in entries of bfloat16
+ROW_ENTRIES = 8  # alignment of rows for the library, in entries of bfloat16: ALIGNED of adam.cuh
 ROWS_AT_ONCE = 64  # of rows.cu
 LEAST_PATCHES = 16  # smallest tile of a team of mma/conv.cu. Tiles are powers of two
 STAGED_BYTES = 16 * 1024  # of images in its shared memory
@@ -95,42 +95,30 @@ class MatrixSteps(UncopiedSteps):
 
     def __init__(self, executor: Executor, layout: NetworkLayout, *about: Any) -> None:
         super().__init__(executor, layout, *about)
-        self.executor = executor
+        self.device = executor.name
         self.make_matrices()
 
     def make_matrices(self) -> None:
-        """Allocate the matrices, and create the launch that rounds the weights."""
-        executor, layout = self.executor, self.layout
-        sizes = [(row_width(out), row_width(into)) for into, out in layout.layers]
-        flat = half_zeros(executor.name, sum(out * (into + 1) for out, into in sizes))
-        self.matrices, at = [], 0
+        """Allocate the matrices."""
+        sizes = [(row_width(out), row_width(into)) for into, out in self.layout.layers]
+        flat = half_zeros(self.device, sum(out * (into + 1) for out, into in sizes))
+        self.rounded, self.matrices, at = flat, [], 0
         for out, into in sizes:
             matrix, bias = flat[at:].split((out * into, out, len(flat) - at - out * (into + 1)))[:2]
             self.matrices.append((matrix.view(out, into), bias))
             at += out * (into + 1)
-        pointers = {"to": flat} | {f"weights.{k}": each for k, each in enumerate(self.weights)}
-        program = executor.build(matrices_unit(executor, layout))
-        self.round = KernelLaunch(program, "round_weights", layout.rows, len(flat), pointers)
 
     def beside(self, weights: Sequence[torch.Tensor]) -> Self:
         """Return an object that rounds other weights of an equal network, as in ``Steps``."""
         other = super().beside(weights)
         other.make_matrices()
+        assert other.rounded is not None
+        other.call["matrices"] = other.rounded.data_ptr()
         return other
 
     def lay_out(self) -> None:
         """Round the weights, which a checkpoint or a caller may have changed."""
-        self.round()
-
-    def descend(self, epoch: int, minibatch: int) -> None:
-        """Take a step with the last gradient, and round the new weights."""
-        super().descend(epoch, minibatch)
-        self.lay_out()
-
-
-def matrices_unit(executor: Executor, layout: NetworkLayout) -> Unit:
-    """Return the ``Unit`` of ``kernels/learn/recurrent/matrices.cu``."""
-    return layout.unit("recurrent/matrices", executor, (("ALIGNED", ROW_ENTRIES),), team=128)
+        self.program.launch("round_weights", self.call, self.shares, self.layout.gradient)
 
 
 class Totals:
@@ -796,8 +784,7 @@ class RecurrentTensorLearner(RecurrentKernelLearner):
             if first is not None:
                 units.append(convolution_unit(own, first))
         strides = [row_width(out) for out in (self.layout.layers[-1][1],) * network.towers]
-        units += [matrices_unit(task.executor, self.layout), take_unit(task)]
-        units.append(totals_unit(task.executor))
+        units += [totals_unit(task.executor), take_unit(task)]
         return [*units, loss_unit(task, strides, PAD)]
 
     def sequence_tensors(self) -> dict[str, Any]:

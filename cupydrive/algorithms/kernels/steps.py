@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
-from cupydrive.algorithms.kernels.layout import PAD, PARTS, NetworkLayout
+from cupydrive.algorithms.kernels.layout import PAD, PARTS, TEAMS, NetworkLayout
 from cupydrive.executors.interop import make_call, zeros
 from cupydrive.protocols import Executor
 
@@ -38,6 +38,7 @@ class Steps:
         copies: (floats of ``copies`` in layers.cuh), the packed weights, or None if kernels read
             the
             weights directly.
+        rounded: Padded bfloat16 matrices of the layers (matrices of adam.cuh), or None.
         steps: (tensors) float32, number of steps, equal for all tensors.
         first: Adam's first moments, one tensor per weight tensor.
         second: Adam's second moments, one tensor per weight tensor.
@@ -46,6 +47,7 @@ class Steps:
     """
 
     copied = True
+    rounded: torch.Tensor | None = None
 
     def __init__(
         self,
@@ -66,7 +68,8 @@ class Steps:
         # Each team decides by itself about clipping and skipping, a CPU thread for many rows at
         # once.
         teams = executor.processors * (TEAMS_AT_ONCE if executor.max_team > 1 else 1)
-        self.shares, self.processors = min(layout.rows, teams), executor.processors
+        fewest = layout.rows if self.copied else -(-(layout.gradient - PAD) // TEAMS["update"])
+        self.shares, self.processors = min(fewest, teams), executor.processors
         self.reported, self.shared = reported, shared
 
     def attach(
@@ -92,7 +95,7 @@ class Steps:
         pointers |= {"corrections": self.corrections} | {
             name: self.shared[name] for name in STEP_TENSORS
         }
-        pointers |= {"step": self.steps, "copies": self.copies}
+        pointers |= {"step": self.steps, "copies": self.copies, "matrices": self.rounded}
         for name in ("weights", "first", "second"):
             pointers |= {f"{name}.{k}": tensor for k, tensor in enumerate(getattr(self, name))}
         self.call = make_call(ints, pointers, floats={"target_kl": target_kl or 0.0})

@@ -493,6 +493,23 @@ def test_a_team_of_threads_has_the_gradients_of_one_in_bfloat16(name):
         torch.testing.assert_close(several, one, rtol=1e-5, atol=1e-6 * float(one.norm()))
 
 
+@pytest.mark.parametrize("threads", [0, 4])
+def test_a_step_also_rounds_the_weights_to_padded_matrices(threads):
+    config, about = HALVES["conv, relu"]
+    executor = HostExecutor(1, team_threads=threads)
+    case = problem(config, **about, tensor=True, executor=executor)
+    before = [p.clone() for p in case.steps.weights]
+    compute(case)
+    flat = [x for pair in case.steps.matrices for x in pair]
+    for p, old, matrix in zip(case.steps.weights, before, flat, strict=True):
+        assert not torch.equal(p, old)
+        padding = [
+            n for size, full in zip(p.shape, matrix.shape, strict=True) for n in (full - size, 0)
+        ]
+        expected = torch.nn.functional.pad(p, padding[::-1])
+        assert torch.equal(matrix, expected.to(torch.bfloat16))
+
+
 @pytest.mark.parametrize("threads", [0, 4, 64])
 def test_totals_are_torchs(threads):
     """Of more matrices than one launch has, of tall ones, and into strided memory."""
