@@ -1101,9 +1101,13 @@ class RecurrentKernelLearner(KernelLearner):
             self.samplers[g.name](parameters, rollout.action[g.name][t], value=value, **rows)
 
     def note_start(self, rollout: Rollout, g: Group, t: int) -> torch.Tensor:
-        """Store where episodes begin with row t, (N, C) uint8, and return it."""
+        """Store where episodes begin with row t, (N, C) uint8, and return it.
+
+        Without a hidden state this is not needed, and they remain 0.
+        """
         start = self.stored[g.name]["start"][t]
-        if t > 0:  # `finish` has reset the states of episodes that ended in the previous rollout
+        # `finish` has reset the states of episodes that ended in the previous rollout
+        if t > 0 and self.layout.sequences:
             ended = (
                 x[t - 1][:, None].expand(-1, g.count)
                 for x in (rollout.terminated, rollout.truncated)
