@@ -57,7 +57,7 @@ ROW_ENTRIES = 8  # alignment of rows for the library, in entries of bfloat16: AL
 ROWS_AT_ONCE = 64  # of rows.cu
 LEAST_PATCHES = 16  # smallest tile of a team of mma/conv.cu. Tiles are powers of two
 STAGED_BYTES = 16 * 1024  # of images in its shared memory
-PRODUCTS = 8  # consecutive tiles of such a team
+PRODUCTS = 8  # maximum of consecutive tiles of such a team
 TEAMS_OF_PROCESSOR = 8  # that split the gradient of convolutions
 SUMMED_AT_ONCE = 32  # matrices of one launch of totals.cu
 SUMMED_COLUMNS, SUMMING_TEAM = 32, 512  # columns and threads of a team of totals.cu
@@ -332,6 +332,14 @@ def patches_at_once(layer: ConvLayer, executor: Executor) -> int:
     return 0
 
 
+def patches_of_team(task: Task, layer: ConvLayer) -> int:
+    """Return the number of patches of a team: several tiles, if all processors have enough."""
+    rows = min(task.minibatch_rows, task.shard.num_envs * sum(task.agents))
+    tile, processors = patches_at_once(layer, task.executor), task.executor.processors
+    wanted = rows * layer.positions // max(1, tile * processors)
+    return tile * min(PRODUCTS, max(1, wanted))
+
+
 def convolution_unit(task: Task, sizes: ConvLayer) -> Unit:
     """Return the ``Unit`` of ``kernels/learn/mma/conv.cu``."""
     rows = patches_at_once(sizes, task.executor)
@@ -340,7 +348,7 @@ def convolution_unit(task: Task, sizes: ConvLayer) -> Unit:
     constants = (
         *zip(names, about, strict=True),
         ("ROWS", rows),
-        ("TILE", PRODUCTS * rows),
+        ("TILE", patches_of_team(task, sizes)),
         ("STAGED_BYTES", STAGED_BYTES),
         ("RELU", task.layout.relu),
         *sequence_constants(task),
@@ -359,7 +367,7 @@ class SeenConvolution(Linear):
     def __init__(self, task: Task, layer: int, shared: Shared, sizes: ConvLayer) -> None:
         super().__init__(task, layer, shared)
         self.sizes, self.width = sizes, row_width(math.prod(sizes.out))
-        self.tile = PRODUCTS * patches_at_once(sizes, task.executor)
+        self.tile = patches_of_team(task, sizes)
         self.unit = convolution_unit(task, sizes)
         self.executor = task.executor
 
