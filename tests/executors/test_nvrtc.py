@@ -159,7 +159,13 @@ IMAGES = (
     *(("OBS", 12), *PART[1:], ("IMAGE_HEIGHT", 7), ("IMAGE_WIDTH", 5), ("CHANNELS", 3)),
     *(("SPAN", 2), ("STRIDE", 2), ("ABREAST", 4), ("OBSERVES", 1), ("TOTAL_FLOATS", 4096)),
 )
-SUMS = (("GAIN_STRIDE", 16), ("BIASES_AT", 320), ("TOTAL_FLOATS", 4096))
+NORM = (
+    ("HEAD", 0),
+    ("HEAD_STRIDE", 0),
+    ("GAIN_STRIDE", 16),
+    ("BIASES_AT", 320),
+    ("TOTAL_FLOATS", 4096),
+)
 STRIDES = (
     *((name, 16) for name in ("PARAMETERS_STRIDE", "VALUE_STRIDE", "REPORTED_STRIDE")),
     ("VALUE_AT", 10),
@@ -238,12 +244,21 @@ FILES = [
     ),
     (
         "learn/recurrent/norm",
-        (("WIDTH", 20), ("STRIDE", 32), ("TILE", 1), ("RELU", 0), *SUMS, *SEQUENCES),
+        (("WIDTH", 20), ("STRIDE", 32), ("TILE", 1), ("RELU", 0), *NORM, *SEQUENCES),
         "#define HALF 0",
     ),
     (
         "learn/recurrent/norm",
-        (("WIDTH", 300), ("STRIDE", 304), ("TILE", 1), ("RELU", 0), *SUMS, *SEQUENCES),
+        (
+            ("WIDTH", 300),
+            ("STRIDE", 304),
+            ("TILE", 1),
+            ("RELU", 0),
+            ("HEAD", 6),
+            ("HEAD_STRIDE", 8),
+            *NORM[2:],
+            *SEQUENCES,
+        ),
         "#define HALF 1",
     ),
     (

@@ -672,7 +672,14 @@ class Norm(PartKernels):
         return norm_launches(self.program, slots, self.width, pointers)
 
 
-def norm_unit(task: Task, width: int, stride: int, sums: tuple[int, int, int], half: bool) -> Unit:
+def norm_unit(
+    task: Task,
+    width: int,
+    stride: int,
+    sums: tuple[int, int, int],
+    half: bool,
+    head: tuple[int, int] = (0, 0),
+) -> Unit:
     """Return the ``Unit`` of ``kernels/learn/recurrent/norm.cu``.
 
     Args:
@@ -682,14 +689,15 @@ def norm_unit(task: Task, width: int, stride: int, sums: tuple[int, int, int], h
         sums: Stride between the sums of consecutive gains, offset of the sums of biases, and stride
             between consecutive pieces.
         half: Whether rows are bfloat16.
+        head: Number of the network's outputs that the kernel also computes, and their row stride.
     """
-    names = ("GAIN_STRIDE", "BIASES_AT", "TOTAL_FLOATS")
+    names = ("HEAD", "HEAD_STRIDE", "GAIN_STRIDE", "BIASES_AT", "TOTAL_FLOATS")
     constants = (
         ("WIDTH", width),
         ("STRIDE", stride),
         ("TILE", norm_rows(task.executor)),
         ("RELU", task.layout.relu),
-        *zip(names, sums, strict=True),
+        *zip(names, (*head, *sums), strict=True),
         *sequence_constants(task),
     )
     team = min(NORM_CHAINS, task.executor.max_team)
@@ -710,18 +718,25 @@ def normalising(
 ) -> KernelLaunch:
     """Return the launch of the forward pass of ``rows`` rows of ``width`` entries."""
     about = -(-rows // norm_rows(executor)), rows * width
-    names = "skip", "in", "out", "moments", "gain", "bias"
+    names = "skip", "in", "out", "moments", "gain", "bias", "head", "head_bias", "outputs"
     given = {name: pointers.get(name) for name in names}
     return KernelLaunch(program, "normalise", *about, given, {"rows": rows})
 
 
 def norm_launches(
-    program: Program, slots: Slots, width: int, pointers: Mapping[str, torch.Tensor | None]
+    program: Program,
+    slots: Slots,
+    width: int,
+    pointers: Mapping[str, torch.Tensor | None],
+    head: Mapping[str, torch.Tensor] | None = None,
 ) -> tuple[KernelLaunch, list[KernelLaunch]]:
-    """Return the launch of ``norm.cu`` in the forward pass, and those of the backward pass."""
+    """Return the launch of ``norm.cu`` in the forward pass, and those of the backward pass.
+
+    ``head`` has the tensors of the network's outputs, if the forward pass computes them.
+    """
     executor, work = slots.task.executor, slots.rows * width
-    skip = {"skip": slots.shared["skip"]}
-    there = normalising(executor, program, slots.rows, width, skip | dict(pointers))
+    forward = {"skip": slots.shared["skip"], **pointers, **(head or {})}
+    there = normalising(executor, program, slots.rows, width, forward)
     strips, tiles = slots.pieces * -(-width // NORM_CHAINS), -(-slots.rows // norm_rows(executor))
     sums, back = (
         KernelLaunch(program, kernel, elements, work, pointers, learn=slots.learn)

@@ -62,6 +62,7 @@ TEAMS_OF_PROCESSOR = 8  # that split the gradient of convolutions
 SUMMED_AT_ONCE = 32  # matrices of one launch of totals.cu
 SUMMED_COLUMNS, SUMMING_TEAM = 32, 512  # columns and threads of a team of totals.cu
 SUMMED_ROWS = 2048  # maximum of totals.cu. The library adds more rows sooner
+NORM_OUTPUTS = 16  # maximum of a network's outputs that norm.cu computes
 HALF = "#define HALF 1\n"
 Queued = KernelLaunch | Callable[[], object]  # a call queues work
 
@@ -410,11 +411,15 @@ class Encoder:
         task: ``Task``.
         layers: Indices of the layers, including gains and biases.
         shared: Argument of ``Linear``.
+        head: The network's last layer, if it follows the last hidden one.
+
+    Attributes:
+        ends: Whether the last normalization also computes the outputs of ``head``.
     """
 
-    def __init__(self, task: Task, layers: range, shared: Shared) -> None:
+    def __init__(self, task: Task, layers: range, shared: Shared, head: Linear | None) -> None:
         assert isinstance(task.layout, RecurrentLayout)
-        self.task, self.normed = task, task.layout.network.layer_norm
+        self.task, self.normed, self.head = task, task.layout.network.layer_norm, head
         sizes = task.layout.network.convolutions(task.layout.obs_shape)
         self.convolutions: list[SeenConvolution | LibraryConvolution] = [
             (LibraryConvolution if each is not sizes[0] else SeenConvolution)(task, k, shared, each)
@@ -423,6 +428,7 @@ class Encoder:
         hidden = layers[len(sizes) :]
         self.linears = [Linear(task, k, shared) for k in hidden[:: 1 + self.normed]]
         self.gains = [Linear(task, k, shared) for k in hidden[1::2]] if self.normed else []
+        self.ends = bool(self.gains) and head is not None and head.out <= NORM_OUTPUTS
 
     def activation(self, kernel: str, **tensors: torch.Tensor) -> KernelLaunch:
         """Return a launch of ``rows.cu`` over all rows of ``out``, ``by_out`` and ``sums``."""
@@ -434,12 +440,23 @@ class Encoder:
 
     def norm(self, k: int) -> Program:
         """Return the program of a layer's normalization."""
-        width = self.gains[k].out
-        unit = norm_unit(self.task, width, row_width(width), (1, width, 2 * width), half=True)
+        width, head = self.gains[k].out, (0, 0)
+        if self.ends_with(k):
+            assert self.head is not None
+            head = self.head.out, row_width(self.head.out)
+        unit = norm_unit(self.task, width, row_width(width), (1, width, 2 * width), True, head)
         return self.task.executor.build(unit)
 
+    def ends_with(self, k: int) -> bool:
+        """Return whether the normalization of hidden layer ``k`` computes the outputs."""
+        return self.ends and k == len(self.gains) - 1
+
     def work(
-        self, x: torch.Tensor | None, make: Callable[[int], torch.Tensor], slots: Slots | None
+        self,
+        x: torch.Tensor | None,
+        make: Callable[[int], torch.Tensor],
+        slots: Slots | None,
+        outputs: torch.Tensor,
     ) -> tuple[list[Queued], torch.Tensor, Callable[[], tuple[list[Queued], torch.Tensor | None]]]:
         """Return forward work, outputs, and a function.
 
@@ -450,6 +467,7 @@ class Encoder:
             x: (R, padded D) observations, or None if convolutions read them.
             make: Function that allocates rows with a number of entries.
             slots: ``Slots`` of the rows, or None for acting.
+            outputs: (R, padded outputs) float32 of ``head``.
         """
         forwards: list[Queued] = []
         backs: list[Callable[[], tuple[list[Queued], torch.Tensor]]] = []
@@ -464,7 +482,7 @@ class Encoder:
         assert x is not None
         for k, linear in enumerate(self.linears):
             if self.normed:
-                there, x, back = self.normalised(k, x, make, slots)
+                there, x, back = self.normalised(k, x, make, slots, outputs)
             else:
                 there, x, back = self.activated(linear, x, make)
             forwards += there
@@ -505,22 +523,31 @@ class Encoder:
         return [linear.forwards(x, out), self.activation("activate", out=out)], out, back
 
     def normalised(
-        self, k: int, x: torch.Tensor, make: Callable[[int], torch.Tensor], slots: Slots | None
+        self,
+        k: int,
+        x: torch.Tensor,
+        make: Callable[[int], torch.Tensor],
+        slots: Slots | None,
+        outputs: torch.Tensor,
     ) -> tuple[list[Queued], torch.Tensor, Callable[[], tuple[list[Queued], torch.Tensor]]]:
         """Return the results of ``activated`` for a layer with normalization."""
         linear, gains, program = self.linears[k], self.gains[k], self.norm(k)
         left, out = make(row_width(linear.out)), make(row_width(linear.out))
         own = {"gain": gains.own_weight, "bias": gains.own_bias}
         forwards: list[Queued] = [linear.forwards(x, left)]
+        head: dict[str, torch.Tensor] = {}
+        if self.ends_with(k) and self.head is not None:
+            head = {"head": self.head.weight, "head_bias": self.head.own_bias, "outputs": outputs}
         if slots is None:
-            pointers = {"in": left, "out": out, **own}
+            pointers = {"in": left, "out": out, **own, **head}
             act = normalising(self.task.executor, program, len(out), gains.out, pointers)
             return [*forwards, act], out, lambda: ([], out)
         by_out = torch.zeros_like(out)
         sums = zeros(self.task.executor.name, slots.pieces, 2, gains.out)
         moments = zeros(self.task.executor.name, slots.rows, 2)
         given = {"in": left, "out": out, "by_out": by_out, "moments": moments, **own}
-        there, launches = norm_launches(program, slots, gains.out, given | {"partials": sums})
+        given["partials"] = sums
+        there, launches = norm_launches(program, slots, gains.out, given, head)
         gains.totals.add(sums[:, 0], gains.weight_sums[:, 0])
         gains.totals.add(sums[:, 1], gains.bias_sums)
         return [*forwards, there], out, lambda: ([*launches, linear.gradient(x, by_out)], by_out)
@@ -664,12 +691,13 @@ class TensorTower:
         network = self.layout.network
         hidden = len(network.convolutions(self.layout.obs_shape))
         hidden += len(network.hidden) * (1 + network.layer_norm)
-        self.encoder = Encoder(task, layers[:hidden], shared)
+        self.head = Linear(task, layers[-1], shared)
+        last = self.head if network.core is None else None
+        self.encoder = Encoder(task, layers[:hidden], shared, last)
         self.places, self.core = state_places(network, number), None
         if network.core is not None:
             kind = GruCore if isinstance(network.core, GRU) else MinGruCore
             self.core = kind(task, layers[hidden:-1], self.places, shared)
-        self.head = Linear(task, layers[-1], shared)
         self.device, self.outputs = task.executor.name, row_width(self.head.out)
 
     def rounded(
@@ -703,12 +731,14 @@ class TensorTower:
 
         The function returns the backward work for the outputs' gradients in bfloat16.
         """
-        work, x, encoder_back = self.encoder.work(obs, make, slots)
+        out = zeros(self.device, ends.count * ends.steps, self.outputs)
+        work, x, encoder_back = self.encoder.work(obs, make, slots, out)
         core_back: Backwards | None = None
         if self.core is not None:
             scanning, x, core_back = self.core.scans(x, make, ends)
             work += scanning
-        out = zeros(self.device, len(x), self.outputs)
+        if not self.encoder.ends:
+            work.append(self.head.forwards(x, out))
 
         def backwards(by_outputs: torch.Tensor) -> list[Queued]:
             found, by_x = encoder_back()
@@ -720,7 +750,7 @@ class TensorTower:
                 head.append(self.head.by_inputs(by_outputs, by_x))
             return [*head, *found]
 
-        return [*work, self.head.forwards(x, out)], out, backwards
+        return work, out, backwards
 
 
 class RecurrentTensorGradients(Minibatches):

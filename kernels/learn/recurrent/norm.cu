@@ -4,8 +4,11 @@
 //   y = (x - mean) s,  out = activation(gain y + bias).
 // A warp of a GPU computes a row, which it reads once. The order of sums over a row also suits vectors of a CPU: CHAINS_OF_ROW
 // partial sums, of which chain c adds entries c, c + CHAINS_OF_ROW, ..., then a tree over the chains.
-// Constants: WIDTH, STRIDE (of a row), TILE (rows of a team), RELU (0: tanh), GAIN_STRIDE, BIASES_AT and TOTAL_FLOATS (layout of
-// the sums), those of sequences.cuh. Generated: HALF.
+// A warp that has the last hidden layer's activations also computes the few outputs of the network.
+// Constants: WIDTH, STRIDE (of a row), TILE (rows of a team), RELU (0: tanh), HEAD (outputs of the network, 0: another kernel
+// computes them), HEAD_STRIDE (of a row of them), GAIN_STRIDE, BIASES_AT and TOTAL_FLOATS (layout of the sums), those of
+// sequences.cuh.
+// Generated: HALF.
 #include "learn/recurrent/row.cuh"
 #include "learn/recurrent/sequences.cuh"
 
@@ -29,6 +32,9 @@ struct Rows {
   Entry* out;         // (rows, STRIDE): activations
   float* moments;     // (rows, 2): mean and reciprocal standard deviation, or null
   Gains of;
+  const Entry* head;       // (HEAD, STRIDE): weights of the last layer
+  const float* head_bias;  // (HEAD)
+  float* outputs;          // (rows, HEAD_STRIDE)
 };
 // Arguments of the backward pass over a minibatch.
 struct Norm {
@@ -81,6 +87,10 @@ template <class Add> DEVICE float sum_of_row(Add add) {
   }
   return chain[0];
 }
+// Load an entry that no kernel writes during this launch.
+DEVICE float constant_number(const float* at) { return load_constant(at); }
+DEVICE float constant_number(const bf16* at) { return number(bf16{load_constant(&at->bits)}); }
+
 // Call visit(row) for the rows of tile e. On a GPU the team computes each row together.
 template <class Visit> DEVICE void each_row(const Team team, const int rows, const int e, Visit visit) {
   const int first = e * TILE, left = rows - first, count = left < TILE ? left : TILE;
@@ -103,10 +113,19 @@ DEVICE void normalise_tile(const Rows& call, const Team team, const int e) {
     const float scale = 1.0f / math::sqrt(squares / (float)WIDTH + EPSILON);
     each_entry<WIDTH>(team, [&](int i, int n) INLINED {
       put(out[n], activation<RELU>(math::fma(x[i] * scale, call.of.gain[n], call.of.bias[n])));
+      if constexpr (HEAD > 0) x[i] = number(out[n]);
     });
-    if (call.moments == nullptr) return;
-    call.moments[2 * row] = mean;  // all lanes store the same
-    call.moments[2 * row + 1] = scale;
+    if (call.moments != nullptr) {
+      call.moments[2 * row] = mean;  // all lanes store the same
+      call.moments[2 * row + 1] = scale;
+    }
+    // Outputs of the network.
+    UNROLL for (int k = 0; k < HEAD; ++k) {
+      Lane weight;
+      fill(team, weight, [&](int, int n) INLINED { return constant_number(call.head + k * STRIDE + n); });
+      const float sum = sum_of_row([&](float sum, int i) INLINED { return math::fma(x[i], weight[i], sum); });
+      if (lane_of(team) == 0) call.outputs[row * HEAD_STRIDE + k] = sum + call.head_bias[k];
+    }
   });
 }
 

@@ -268,6 +268,7 @@ HALVES = {
     dict(envs=19, agents=(2,), masks=True, leaving=True, actions="several")),
     "mingru": (network(hidden=(8, 32), core=cd.MinGRU(32), shared=True), dict(envs=6)),
     "norm": (network(hidden=(20, 16), layer_norm=True), dict(envs=6)),
+    "norm, more outputs": (network(hidden=(40,), layer_norm=True, shared=True), dict(envs=6, actions="sixteen")),
     "norm before a core": (network(hidden=(24, 16), core=cd.GRU(16), layer_norm=True, shared=True), dict(envs=7)),
     "four layers": (network(hidden=(16, 24, 8, 16), shared=True), dict(envs=6)),
     "conv": (network(hidden=(24,), conv=cd.Conv((16,), 3), shared=True), dict(envs=6, obs_shape=(6, 7, 2))),
@@ -481,7 +482,9 @@ def test_a_team_of_threads_has_the_bits_of_one(name):
         assert torch.equal(one, several)
 
 
-@pytest.mark.parametrize("name", ["gru, two towers", "norm", "conv, tiles", "conv, two towers"])
+@pytest.mark.parametrize(
+    "name", ["gru, two towers", "norm", "PQN", "conv, tiles", "conv, two towers"]
+)
 def test_a_team_of_threads_has_the_gradients_of_one_in_bfloat16(name):
     """Biases are summed up in another order."""
     config, about = HALVES[name]
