@@ -244,7 +244,7 @@ FILES = [
     ),
     (
         "learn/recurrent/norm",
-        (("WIDTH", 20), ("STRIDE", 32), ("TILE", 1), ("RELU", 0), *NORM, *SEQUENCES),
+        (("WIDTH", 20), ("STRIDE", 32), ("RELU", 0), *NORM, *SEQUENCES),
         "#define HALF 0",
     ),
     (
@@ -252,7 +252,6 @@ FILES = [
         (
             ("WIDTH", 300),
             ("STRIDE", 304),
-            ("TILE", 1),
             ("RELU", 0),
             ("HEAD", 6),
             ("HEAD_STRIDE", 8),

@@ -60,6 +60,7 @@ PATCHES = 128  # maximum of a team on a GPU
 ABREAST = 4  # pixels whose gradients one thread of a team computes at once
 NORM_ROWS = 64  # rows of a CPU thread in norm.cu. A GPU's warp has one row
 NORM_CHAINS = 32  # columns of a strip in norm.cu, the lanes of a warp
+NORM_PIECES = 2048  # maximum of teams whose sums of gradients are added in bfloat16
 ROW_PARTS = "#define COPY_FIRST 1\n"  # pack weights for gradients of the inputs also
 ACTIVATED = "#define ACTIVATE_LAST 1\n"
 
@@ -695,7 +696,6 @@ def norm_unit(
     constants = (
         ("WIDTH", width),
         ("STRIDE", stride),
-        ("TILE", norm_rows(task.executor)),
         ("RELU", task.layout.relu),
         *zip(names, (*head, *sums), strict=True),
         *sequence_constants(task),
@@ -720,7 +720,14 @@ def normalising(
     about = -(-rows // norm_rows(executor)), rows * width
     names = "skip", "in", "out", "moments", "gain", "bias", "head", "head_bias", "outputs"
     given = {name: pointers.get(name) for name in names}
-    return KernelLaunch(program, "normalise", *about, given, {"rows": rows})
+    ints = {"rows": rows, "tile": norm_rows(executor)}
+    return KernelLaunch(program, "normalise", *about, given, ints)
+
+
+def norm_tile(slots: Slots, half: bool) -> int:
+    """Return the number of rows of a team of ``norm.cu`` in the backward pass."""
+    fewest = -(-slots.rows // NORM_PIECES) if half else 1
+    return max(fewest, norm_rows(slots.task.executor))
 
 
 def norm_launches(
@@ -729,20 +736,22 @@ def norm_launches(
     width: int,
     pointers: Mapping[str, torch.Tensor | None],
     head: Mapping[str, torch.Tensor] | None = None,
+    half: bool = False,
 ) -> tuple[KernelLaunch, list[KernelLaunch]]:
     """Return the launch of ``norm.cu`` in the forward pass, and those of the backward pass.
 
-    ``head`` has the tensors of the network's outputs, if the forward pass computes them.
+    ``head`` has the tensors of the network's outputs, if the forward pass computes them. With
+    ``half`` rows are bfloat16, and ``partials`` have sums for each tile of rows.
     """
     executor, work = slots.task.executor, slots.rows * width
     forward = {"skip": slots.shared["skip"], **pointers, **(head or {})}
     there = normalising(executor, program, slots.rows, width, forward)
-    strips, tiles = slots.pieces * -(-width // NORM_CHAINS), -(-slots.rows // norm_rows(executor))
+    tile, strips = norm_tile(slots, half), slots.pieces * -(-width // NORM_CHAINS)
     sums, back = (
-        KernelLaunch(program, kernel, elements, work, pointers, learn=slots.learn)
-        for kernel, elements in (("gradient", strips), ("backwards", tiles))
+        KernelLaunch(program, kernel, elements, work, pointers, {"tile": tile}, slots.learn)
+        for kernel, elements in (("gradient", strips), ("backwards", -(-slots.rows // tile)))
     )
-    return there, [sums, back]
+    return there, [back] if half else [sums, back]
 
 
 class EncoderKernels:

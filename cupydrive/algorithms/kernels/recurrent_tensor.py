@@ -34,6 +34,7 @@ from cupydrive.algorithms.kernels.recurrent import (
     Slots,
     loss_unit,
     norm_launches,
+    norm_tile,
     norm_unit,
     normalising,
     point_rows,
@@ -543,11 +544,12 @@ class Encoder:
             act = normalising(self.task.executor, program, len(out), gains.out, pointers)
             return [*forwards, act], out, lambda: ([], out)
         by_out = torch.zeros_like(out)
-        sums = zeros(self.task.executor.name, slots.pieces, 2, gains.out)
+        tiles = -(-slots.rows // norm_tile(slots, half=True))
+        sums = zeros(self.task.executor.name, tiles, 2, gains.out)
         moments = zeros(self.task.executor.name, slots.rows, 2)
         given = {"in": left, "out": out, "by_out": by_out, "moments": moments, **own}
         given["partials"] = sums
-        there, launches = norm_launches(program, slots, gains.out, given, head)
+        there, launches = norm_launches(program, slots, gains.out, given, head, half=True)
         gains.totals.add(sums[:, 0], gains.weight_sums[:, 0])
         gains.totals.add(sums[:, 1], gains.bias_sums)
         return [*forwards, there], out, lambda: ([*launches, linear.gradient(x, by_out)], by_out)

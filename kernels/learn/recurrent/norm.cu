@@ -5,9 +5,8 @@
 // A warp of a GPU computes a row, which it reads once. The order of sums over a row also suits vectors of a CPU: CHAINS_OF_ROW
 // partial sums, of which chain c adds entries c, c + CHAINS_OF_ROW, ..., then a tree over the chains.
 // A warp that has the last hidden layer's activations also computes the few outputs of the network.
-// Constants: WIDTH, STRIDE (of a row), TILE (rows of a team), RELU (0: tanh), HEAD (outputs of the network, 0: another kernel
-// computes them), HEAD_STRIDE (of a row of them), GAIN_STRIDE, BIASES_AT and TOTAL_FLOATS (layout of the sums), those of
-// sequences.cuh.
+// Constants: WIDTH, STRIDE (of a row), RELU (0: tanh), HEAD (outputs of the network, 0: another kernel computes them), HEAD_STRIDE
+// (of a row of them), GAIN_STRIDE, BIASES_AT and TOTAL_FLOATS (layout of the sums), those of sequences.cuh.
 // Generated: HALF.
 #include "learn/recurrent/row.cuh"
 #include "learn/recurrent/sequences.cuh"
@@ -26,7 +25,7 @@ struct Gains {
 };
 // Arguments of a forward pass.
 struct Rows {
-  int rows;
+  int rows, tile;     // number of all rows, and of a team's
   const float* skip;  // (1): if 1, the kernel returns immediately. Null for acting
   const Entry* in;    // (rows, STRIDE): results of a product
   Entry* out;         // (rows, STRIDE): activations
@@ -39,12 +38,13 @@ struct Rows {
 // Arguments of the backward pass over a minibatch.
 struct Norm {
   Learn learn;
+  int tile;              // rows of a team in `backwards`
   const Entry* in;       // rows (STRIDE)
   const Entry* out;      // rows (STRIDE)
   Entry* by_out;         // rows (STRIDE): gradients w.r.t. `out`, then by `in`
   const float* moments;  // rows (2)
   Gains of;
-  float* partials;       // (pieces, TOTAL_FLOATS), from this layer's part on
+  float* partials;       // (pieces, TOTAL_FLOATS), from this layer's part on. HALF: a piece is a tile
 };
 
 // ---- the lanes of a row ----
@@ -91,18 +91,20 @@ template <class Add> DEVICE float sum_of_row(Add add) {
 DEVICE float constant_number(const float* at) { return load_constant(at); }
 DEVICE float constant_number(const bf16* at) { return number(bf16{load_constant(&at->bits)}); }
 
-// Call visit(row) for the rows of tile e. On a GPU the team computes each row together.
-template <class Visit> DEVICE void each_row(const Team team, const int rows, const int e, Visit visit) {
-  const int first = e * TILE, left = rows - first, count = left < TILE ? left : TILE;
-  if constexpr (CHAINS_OF_LANE == CHAINS_OF_ROW) for (int m : team.each(count)) visit((size_type)(first + m));
-  else for (int m = 0; m < count; ++m) visit((size_type)(first + m));
+// Whether this thread computes. On a GPU the team computes each row together, on a CPU its leader does.
+DEVICE bool computes(const Team team) { return CHAINS_OF_LANE < CHAINS_OF_ROW || team.leader(); }
+
+// Call visit(row) for the rows of tile e.
+template <class Visit> DEVICE void each_row(const int rows, const int tile, const int e, Visit visit) {
+  const int until = math::min(rows, (e + 1) * tile);
+  for (int row = e * tile; row < until; ++row) visit((size_type)row);
 }
 
 // ---- passes ----
 
 DEVICE void normalise_tile(const Rows& call, const Team team, const int e) {
-  if (call.skip != nullptr && *call.skip > 0.0f) return;
-  each_row(team, call.rows, e, [&](const size_type row) INLINED {
+  if (!computes(team) || (call.skip != nullptr && *call.skip > 0.0f)) return;
+  each_row(call.rows, call.tile, e, [&](const size_type row) INLINED {
     const Entry* const in = call.in + row * STRIDE;
     Entry* const out = call.out + row * STRIDE;
     Lane x;
@@ -146,14 +148,21 @@ struct BackwardRow {
 
 DEVICE int rows_of(const Learn& call) { return steps_of(call) * call.blocks * most_sequences(call); }
 
-// Replace gradients w.r.t. `out` by those w.r.t. `in`. Places without a sequence have gradients of 0.
+// Replace gradients w.r.t. `out` by those w.r.t. `in`. Places without a sequence have gradients of 0. HALF: also add up the
+// gradients w.r.t. gains and biases over the rows of the tile.
 DEVICE void backward_tile(const Norm& call, const Team team, const int e) {
-  if (*call.learn.skip > 0.0f) return;
-  each_row(team, rows_of(call.learn), e, [&](const size_type row) INLINED {
+  if (!computes(team) || *call.learn.skip > 0.0f) return;
+  Lane gains{}, biases{};
+  each_row(rows_of(call.learn), call.tile, e, [&](const size_type row) INLINED {
     const BackwardRow of(call, row);
     Lane slope, y;
-    fill(team, slope, [&](int, int n) INLINED { return of.by_scaled(n) * call.of.gain[n]; });
+    fill(team, slope, [&](int, int n) INLINED { return of.by_scaled(n); });
     fill(team, y, [&](int, int n) INLINED { return of.normalised(n); });
+    if constexpr (HALF) each_entry<WIDTH>(team, [&](int i, int) INLINED {
+      gains[i] = math::fma(slope[i], y[i], gains[i]);
+      biases[i] += slope[i];
+    });
+    fill(team, slope, [&](int i, int n) INLINED { return slope[i] * call.of.gain[n]; });
     // Means of the gradient, and of its product with the normalised row.
     const float mean = sum_of_row([&](float sum, int i) INLINED { return sum + slope[i]; }) / (float)WIDTH;
     const float with = sum_of_row([&](float sum, int i) INLINED { return math::fma(slope[i], y[i], sum); }) / (float)WIDTH;
@@ -161,6 +170,13 @@ DEVICE void backward_tile(const Norm& call, const Team team, const int e) {
       put(of.by_out[n], of.scale * (slope[i] - mean - y[i] * with));
     });
   });
+  if constexpr (HALF) {
+    float* const to = call.partials + (size_type)e * TOTAL_FLOATS;
+    each_entry<WIDTH>(team, [&](int i, int n) INLINED {
+      to[n * GAIN_STRIDE] = gains[i];
+      to[BIASES_AT + n] = biases[i];
+    });
+  }
 }
 
 // Sums of one thread over rows, of its columns of a strip.
@@ -172,14 +188,13 @@ struct Columns {
   }
 };
 
-// Add up the gradients w.r.t. the gains and biases of a strip over the blocks of a piece. Runs before `backwards`, which replaces
-// the gradients w.r.t. `out`.
+// Not HALF: add up the gradients w.r.t. the gains and biases of a strip over the blocks of a piece, so that bits depend only on
+// blocks. Runs before `backwards`, which replaces the gradients w.r.t. `out`.
 DEVICE void learn_strip(const Norm& call, const Team team, const int e) {
   const Learn& learn = call.learn;
   const int piece = e / STRIPS, first = e % STRIPS * CHAINS_OF_ROW + lane_of(team);
   const int columns = math::min(CHAINS_OF_LANE, WIDTH - first);
-  if (*learn.skip > 0.0f) return;
-  if (CHAINS_OF_LANE == CHAINS_OF_ROW && !team.leader()) return;
+  if (!computes(team) || *learn.skip > 0.0f) return;
   // Add rows in order: rows of a block, blocks of a part, parts.
   Columns sums{};
   each_part(learn, piece, [&](const int begin, const int end) INLINED {
@@ -207,6 +222,6 @@ DEVICE void learn_strip(const Norm& call, const Team team, const int e) {
 }
 
 #include "drive/launch.cuh"
-KERNEL(normalise, Rows, (call.rows + TILE - 1) / TILE, normalise_tile(call, team, e))
+KERNEL(normalise, Rows, (call.rows + call.tile - 1) / call.tile, normalise_tile(call, team, e))
 KERNEL(gradient, Norm, call.learn.pieces * STRIPS, learn_strip(call, team, e))
-KERNEL(backwards, Norm, (rows_of(call.learn) + TILE - 1) / TILE, backward_tile(call, team, e))
+KERNEL(backwards, Norm, (rows_of(call.learn) + call.tile - 1) / call.tile, backward_tile(call, team, e))
