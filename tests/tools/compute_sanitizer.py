@@ -114,6 +114,8 @@ def learn_each():
         ("tag_continuous", cd.A2C(num_steps=4, hidden=(64, 64), activation="relu", precision=precision)),
         ("pendulum", cd.PPO(num_steps=8, hidden=(32, 16, 24), precision=precision)),
         ("tag_continuous", cd.A2C(num_steps=2, hidden=(128, 128), precision=precision)),
+        ("pendulum", cd.PPO(num_steps=8, network=cd.Network(hidden=(40, 24), layer_norm=True), precision=precision)),
+        ("cartpole", cd.PQN(num_steps=8, hidden=(64, 64), precision=precision)),
     ]) for precision in ("float32", "bfloat16"))  # fmt: skip
     # under a sanitizer so many rows as warp groups are for would take hours
     tensor.MANY_GROUP_ROWS = 1
@@ -125,13 +127,18 @@ def learn_each():
 
 def learn_sequences():
     """Train two iterations of networks that are computed by parts, by kernels in both arithmetics
-    and by torch, whose modules scan sequences likewise; return how many there are.
+    and those with hidden state by torch, whose modules scan sequences likewise; return how many
+    there are.
     """
     import cupydrive as cd
 
+    images = sum(train_lessons("kernels", [
+        ("minatar_breakout", cd.PPO(num_steps=4, precision=precision)),
+        ("minatar_breakout", cd.PQN(num_steps=4, precision=precision)),
+    ]) for precision in ("float32", "bfloat16"))  # fmt: skip
     gru = cd.Network(hidden=(16,), core=cd.GRU(16), shared=True)
     mingru = cd.Network(hidden=(24, 16), core=cd.MinGRU(16), layer_norm=True)
-    return sum(train_lessons(backend, [
+    return images + sum(train_lessons(backend, [
         ("cartpole", cd.PPO(num_steps=8, num_minibatches=1, normalize_obs=True, target_kl=0.01, network=gru, precision=precision)),
         ("masked", cd.A2C(num_steps=9, network=mingru, precision=precision)),
         ("tag_continuous", cd.A2C(num_steps=4, network=cd.Network(hidden=(), core=cd.GRU(32)), precision=precision)),
