@@ -200,7 +200,6 @@ struct Weights {
 // Share e of the numbers of a gradient.
 struct Numbers {
   int from, until;
-  // equal(swapped arguments 1): the product fits into 32 bits
   DEVICE Numbers(const Update& call, const int e)
       : from(share(e, GRADIENT_FLOATS - METRICS, call.shares)), until(share(e + 1, GRADIENT_FLOATS - METRICS, call.shares)) {}
 };
@@ -212,7 +211,7 @@ DEVICE void update_numbers(const Update& call, const Team team, Workspace& work,
   NO_UNROLL for (int i = of.from; i < of.until; i += 2 * TEAM) {  // one copy of the code for all iterations
     Weights some;
     some.load(call, i + team.rank, of.until);
-    if (i == of.from) await_previous();  // equal(dropped statement): a CPU launch has ended by then
+    if (i == of.from) await_previous();  // equal(dropped condition, swap ==): a CPU launch has ended by then
     some.load_gradients();
     // Each thread prefetches its first weights while the step is decided.
     if (i == of.from) step = decide_and_record(call, team, work, e);
