@@ -59,7 +59,7 @@ def bytes_of(clock):
 
 
 def sample(program, count, parameters, clock, outputs, device="cpu", mask=None, value=None, **ints):
-    """Run ``sample_actions`` of categorical.cu or gaussian.cu; return what it wrote, by name.
+    """Run ``sample_actions`` of a file in kernels/train; return what it wrote, by name.
 
     Args:
         count: (N, C).
@@ -82,6 +82,8 @@ def sample(program, count, parameters, clock, outputs, device="cpu", mask=None, 
     given = {**given, "mask": mask, **outputs}
     tensors = {k: on_device(a, device) for k, a in given.items() if a is not None}
     pointers = ["parameters", "mask", "action", "value", "value_row", "log_prob", "entropy"]
+    if "epsilon" in outputs:
+        pointers[-1] = "epsilon"
     if "raw" in outputs:
         pointers = ["parameters", "raw", "action", "value", "value_row", "log_prob"]
     call = sample_call(*pointers)
@@ -101,6 +103,11 @@ def categorical(sizes, device="cpu"):
     """Return the program that samples heads of these sizes."""
     constants = (("HEADS", len(sizes)), ("CHOICES", sum(sizes)), ("LARGEST", max(sizes)))
     return build("train/categorical", constants, head_sizes(sizes), device)
+
+
+def epsilon_greedy(choices, device="cpu"):
+    """Return the program that samples epsilon-greedy actions from their values."""
+    return build("train/epsilon_greedy", (("CHOICES", choices),), "", device)
 
 
 def gaussian(box, squashed, device="cpu"):

@@ -18,13 +18,14 @@ from training_kernels import (
     bytes_of,
     categorical,
     clocks,
+    epsilon_greedy,
     gaussian,
     launch,
     sample,
     words_with_extremes,
 )
 
-from cupydrive.random import ACTION, DYNAMICS, POLICY, RESET, RandomStream, philox, unit
+from cupydrive.random import ACTION, DYNAMICS, POLICY, RESET, RandomStream, below, philox, unit
 
 pytestmark = pytest.mark.optimised
 
@@ -106,6 +107,43 @@ def test_choices_are_the_inverse_of_the_cumulative_distribution(masked, device):
     np.testing.assert_allclose(greedy["log_prob"], greedy_log_prob, rtol=0, atol=1e-5)
     np.testing.assert_allclose(got["entropy"], entropy, rtol=0, atol=1e-5)
     np.testing.assert_array_equal(got["value_row"].ravel(), value[:, 0])
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("device", DEVICES)
+def test_epsilon_greedy_actions_are_made_of_their_words(masked, device):
+    choices, epsilon = 6, np.float32([0.4])
+    rng = np.random.default_rng(3)
+    clock = clocks(rng, N)
+    values = rng.integers(-3, 4, (N * AGENTS, choices + 2)).astype(np.float32)  # often equal ones
+    values[0, :choices] = [0, 0.25, 0, 0.25 - 2**-25, 0.25, 0.25 + 2**-25]
+    values[1, :choices] = [-8, -7, -9, -7, -8, -9]
+    mask = rng.random((N, AGENTS, choices)) < 0.4 if masked else None
+    rows = np.full((N, AGENTS), FAR, np.float32)
+    action = np.full((N, AGENTS, 1), -1, np.int32)
+    outputs = dict(action=action, log_prob=rows, value_row=rows, epsilon=epsilon)
+    program = epsilon_greedy(choices, device)
+    got = sample(program, (N, AGENTS), values, clock, outputs, device, mask)
+    greedy = sample(program, (N, AGENTS), values, clock, outputs, device, mask, greedy=1)
+    words = head_words(policy_stream(clock), 2)
+    seen = values.reshape(N, AGENTS, -1)[..., :choices]
+    allowed = np.ones(seen.shape, bool) if mask is None else mask | ~mask.any(-1, keepdims=True)
+    top = np.where(allowed, seen, -np.inf).max(-1, keepdims=True)
+    best = np.argmax(allowed & (top - seen <= 2.0**-25), axis=-1)
+    explores = unit(words[..., 0]) < epsilon
+    rank = below(words[..., 1], allowed.sum(-1))
+    drawn = np.argmax(np.cumsum(allowed, axis=-1) == rank[..., None] + 1, axis=-1)
+    assert 0.3 < explores.mean() < 0.5 and (not masked or (~mask.any(-1)).any())
+    for found, want in ((got, np.where(explores, drawn, best)), (greedy, best)):
+        np.testing.assert_array_equal(found["action"][..., 0], want)
+        np.testing.assert_array_equal(found["value_row"], top[..., 0])
+        value = np.take_along_axis(seen, want[..., None], -1)[..., 0]
+        np.testing.assert_array_equal(found["log_prob"], value)
+    alone = sample(
+        program, (N, AGENTS), values, clock, dict(action=action, epsilon=epsilon), device, mask
+    )
+    np.testing.assert_array_equal(alone["action"], got["action"])  # nothing else is written
 
 
 def test_logits_that_are_not_numbers_leave_the_last_choice_that_has_a_weight():
