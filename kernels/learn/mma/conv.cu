@@ -158,6 +158,7 @@ DEVICE void see_tile_of_block(const Part& call, const Team team, Workspace& work
 
 // Compute the gradient of tiles share, share + shares, ... of all blocks.
 DEVICE void learn_share(const Part& call, const Team team, Workspace& work, const int share) {
+  release_next();  // equal(dropped statement): GPU speed only
   if (*call.learn.skip > 0.0f) return;
   const Matrix<K> patches{work.patches};
   const Matrix<N> slopes{work.outputs};
