@@ -394,12 +394,21 @@ WHOLE = {"num_envs": 64, "steps": 6 * 64 * 8, "progress": False}
 
 @pytest.mark.full
 @pytest.mark.gpu
-@pytest.mark.parametrize("hidden", [(64, 64), (256, 256)])
-def test_matrix_units_give_each_the_same_bits_in_each_population(hidden):
+@pytest.mark.parametrize(
+    "settings",
+    [
+        cd.PPO(num_steps=8, learning_rate=FALLING),
+        cd.PPO(num_steps=8, hidden=(256, 256), learning_rate=FALLING),
+        cd.PQN(num_steps=8, hidden=(64, 64), learning_rate=FALLING),
+    ],
+    ids=["64-64", "256-256", "PQN"],
+)
+def test_matrix_units_give_each_the_same_bits_in_each_population(settings, monkeypatch):
     """Sizes of launches depend on how many share the GPU, and the order of sums on these: on
     nothing else.
     """
-    settings = cd.PPO(num_steps=8, hidden=hidden, learning_rate=FALLING)
+    trained = []
+    monkeypatch.setattr(Together, "prepare", prepared(trained, Together.prepare))
     one, other = (
         cd.train("cartpole", settings, seeds=seeds, device="cuda", **WHOLE)
         for seeds in ([1, 2, 3], [3, 9, 1])
@@ -410,6 +419,7 @@ def test_matrix_units_give_each_the_same_bits_in_each_population(hidden):
         and not same(*one.runs[:2])
     )
     assert all("bfloat16" in run.backends["cart"] for run in one)
+    assert [len(each.runs) for each in trained] == [3, 3], "they did not train side by side"
 
 
 @pytest.mark.full
