@@ -375,8 +375,8 @@ def nearest_decision(*distances: npt.ArrayLike, axis: int | None = None) -> np.n
 class Observation:
     """Result of a reference ``observe``: observations by group, and fields of the state.
 
-    ``state`` has the fields that ``observe`` computes. ``margin`` is keyed by group or field name,
-    with shape ``(N, C)``.
+    If the kernel's ``observe`` also writes fields of the state, ``state`` has their values by field
+    name. ``margin`` is keyed by group or field name, with shape ``(N, C)``.
     """
 
     obs: TableArrays  # (N, C, D) or (N, C, *obs_shape), of any type for bool and uint8

@@ -67,8 +67,9 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
         copy: Return copies. Otherwise NumPy or torch views of memory that later steps overwrite.
         device: Same as in ``cupydrive.make``.
         render_mode: ``"rgb_array"`` or None.
-        validate: Check actions before each step, also against the action mask. With torch on a GPU
-            this synchronises.
+        validate: Raise an error for actions outside the action space, for NaN, and for actions that
+            the action mask forbids. With ``arrays="torch"`` on a GPU this synchronizes in each
+            step.
         autoreset_mode: ``"same_step"``, ``"next_step"`` or ``"disabled"``, as in Gymnasium's
             ``AutoresetMode``. The kernels implement ``"same_step"``. ``"next_step"`` costs an
             additional launch and an additional step.
@@ -299,9 +300,9 @@ class Env(NotCopied, gymnasium.Env):
         env: Name, path of a Python file, or ``EnvSpec``.
         render_mode: ``"rgb_array"`` or None.
         device: Same as in ``cupydrive.make``. A single environment is faster on the CPU.
-        validate: Raise an error for choices that the action mask forbids. By default the kernel
-            receives them, as in Gymnasium's own environments. Actions outside the action space
-            always raise an error.
+        validate: Also raise an error for actions that the action mask forbids. By default the
+            kernel receives them, as in Gymnasium's own environments. Actions outside the action
+            space and NaN always raise an error.
         **params: Parameters of the environment. ``gymnasium.make(..., max_episode_steps=...)`` also
             sets the kernel's ``max_episode_steps``.
 

@@ -210,9 +210,10 @@ def stepped(
     """Step a ``cupydrive.VectorEnv``.
 
     Args:
-        env: Environment.
-        actions: Any array of actions, or a tuple of the parts of a ``Tuple`` space.
-        validate: Raise an error for NaN.
+        env: The ``VectorEnv`` of ``cupydrive.make`` inside an adapter. It validates discrete
+            actions and masks.
+        actions: Any array of actions, or a tuple with an array for each subspace of a ``Tuple``.
+        validate: Also raise an error for NaN in continuous actions.
         autoreset: Reset environments in the step that ends their episode.
 
     Raises:

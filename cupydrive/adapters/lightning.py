@@ -196,8 +196,8 @@ class RLModule(NotCopied, LightningModule):
         if not isinstance(self.trainer.train_dataloader, Batches):
             given = shown(self.trainer.train_dataloader)
             raise ParameterError(
-                f"RLModule: train_dataloaders = {given}: a run makes its own data. Call "
-                f"fit(module) without"
+                f"RLModule generates its own training data: got train_dataloaders = {given}, "
+                f"expected None. Call fit(module)"
             )
         run = self.run
         config = replace(self.config, steps=self.goal, out=None, cuda_graph=None, progress=False)

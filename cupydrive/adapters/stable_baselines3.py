@@ -42,8 +42,7 @@ class VecEnv(NotCopied, BaseVecEnv):
         env: Name, path of a Python file, or ``EnvSpec``.
         num_envs: N.
         **options: Options of ``cupydrive.gymnasium.VectorEnv``. SB3 needs the default ``arrays``
-            and
-            ``autoreset_mode``.
+            and ``autoreset_mode``.
     """
 
     instead = NotCopied.instead.replace("unwrapped.env", "unwrapped.env.env")
@@ -57,8 +56,8 @@ class VecEnv(NotCopied, BaseVecEnv):
         if isinstance(space := self.env.single_action_space, spaces.Tuple):
             self.env.close()
             raise ParameterError(
-                f"VecEnv: got actions {space}, expected Discrete, MultiDiscrete or Box, as "
-                f"Stable-Baselines3 has no others. Use cupydrive.gymnasium.VectorEnv"
+                f"VecEnv supports the action spaces Discrete, MultiDiscrete and Box: got {space}. "
+                f"Use cupydrive.gymnasium.VectorEnv"
             )
         self._actions: np.ndarray | None = None
         self._start = time.perf_counter()

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # Exceptions that a network raises if it does not fit its input.
 MISFITS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
 TRIED = 64  # rows of which outputs are compared with those of the same rows in other batches
-Seen = Mapping[str, torch.Tensor]  # ``obs``, and ``critic_obs`` for a central critic
+Seen = Mapping[str, torch.Tensor]  # ``obs``, and ``critic_obs`` for a centralized critic
 ROW_TOLERANCE = 1e-4  # of outputs, relative above 1
 SPREAD = 0.05  # limit of the random numbers that are added to weights
 NO_RANDOM = (
@@ -104,7 +104,7 @@ def described(
         size: Number of the distribution's parameters.
         initial: Initialize the weights. If False, the caller may have to fill them.
         generator: ``torch.Generator`` of the weights. Defaults to torch's own.
-        critic_dim: K of a central critic, or 0.
+        critic_dim: Observation entries of a centralized critic, or 0.
     """
     if network.core is not None:
         return RecurrentActorCritic(obs_shape, size, network, generator, critic_dim)
@@ -125,9 +125,9 @@ def require_default_memory(
         config: Settings with the network.
         group: ``Group`` of the policy.
         size: Number of the distribution's parameters.
-        batch: ``Batch`` of the device.
+        batch: ``Batch`` on the device whose free memory is compared.
         rows: Rows of one forward pass.
-        num_envs: Argument of ``require_network_memory``.
+        num_envs: Number of environments if ``rows`` is proportional to it, otherwise None.
     """
     network = config.network_for(group)
     layers = []
@@ -271,10 +271,10 @@ class Trial:
         """Raise ``ParameterError`` if outputs of a row depend on the other rows.
 
         Args:
-            seen: ``obs`` (TRIED, *obs_shape), which need not be distinct, and for a central critic
-                ``critic_obs`` (TRIED, K).
-            state: Shape of a row's hidden state, (M,) or (C, M). For M > 0, sequences of 4 steps
-                are compared also.
+            seen: Input rows by argument name, ``TRIED`` of each, which may be equal: ``obs``, and
+                with a centralized critic ``critic_obs``.
+            state: Shape of a row's hidden state: (M,), or (C, M) if a row is an environment of C
+                agents. If M > 0, sequences of 4 steps are also compared.
         """
         # makes rows distinct, and does not change entries that are rounded to an index
         rows = {name: x + 0.4 * drawn(x.shape, x.device) for name, x in seen.items()}

@@ -171,7 +171,7 @@ POLICY_PREFIX, MOMENTS_PREFIX = "policy.", "obs_moments."
 
 
 class Past:
-    """Past networks of a policy, which act side by side in some environments.
+    """Past networks of a policy, which act in parallel in some environments.
 
     Each network computes actions for every row, since only the device has the assignment of
     networks to environments. A step therefore costs one forward pass of these rows per network.
@@ -216,10 +216,10 @@ class Past:
 
     def prepare(self) -> None:
         """Create the objects that ``act`` needs."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must implement prepare()")
 
     def mask(self, g: Group, t: int) -> torch.Tensor | None:
-        """Return the allowed choices of ``g`` in row t, (P, C, choices) bool, or None."""
+        """Return the action mask of ``g`` in row t, (P, C, choices) bool, or None."""
         mask = self.rollout.mask(g, t)
         return None if mask is None else mask[self.envs.start : self.envs.stop]
 
@@ -229,7 +229,7 @@ class Past:
 
     def act(self, t: int) -> None:
         """Write the actions of all networks for row t."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must implement act(t)")
 
     def finish(self) -> None:
         """Reset hidden states for episodes that ended in the last step of the rollout.

@@ -119,7 +119,10 @@ class ScheduledLearner:
         self.members = [(of, name, member) for of in self.owned for name, member in of.items()]
 
     def return_weights(self) -> None:
-        """Copy weights that torch has moved back to their original addresses.
+        """Restore the addresses of the weights.
+
+        If torch has moved a weight to new memory, its values are copied to the original address,
+        which kernels and CUDA graphs read.
 
         Raises:
             ParameterError: If a weight is missing, new, frozen or shared, or has another shape,

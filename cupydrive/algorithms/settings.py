@@ -254,7 +254,7 @@ def require_network_memory(
 
     Args:
         where: Setting that determines the size, such as ``"PPO.hidden = (64, 64)"``.
-        batch: ``Batch`` of the device.
+        batch: ``Batch`` on the device whose free memory is compared.
         rows: Rows of one forward pass with gradients, which stores each layer's outputs before and
             after the activation. 0 counts only the weights.
         layers: Inputs, outputs and positions of each layer. Positions are 1 without convolution.

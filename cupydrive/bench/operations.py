@@ -1,4 +1,4 @@
-"""Float operations per step, of environments (by a counting float type) and of learners."""
+"""FLOPs per step, of environments (by a counting float type) and of learners."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -16,25 +16,25 @@ MOST_STEPS = 100  # maximum number of counted steps of an episode
 
 
 def count_operations(env: str, params: Mapping[str, Any]) -> float | None:
-    """Count the float32 operations of an env-step of random rollouts.
+    """Count the float32 FLOPs of an environment step, as the mean of random rollouts.
 
     Additions, multiplications, divisions and square roots count as one, and a multiply-add as two.
     Comparisons, conversions and integer operations are not counted. The kernel runs on the CPU with
-    a team of one thread. With larger teams, searches may take a few more operations.
+    a team of one thread. Larger teams may execute a few more FLOPs in neighbour searches.
 
     Args:
         env: Name of an environment.
         params: Parameters of the environment, by name.
 
     Returns:
-        The number of operations, or None if they cannot be counted.
+        FLOPs per environment step, or None if they cannot be counted.
     """
     spec = envs.get(env)
     return count_steps(spec, spec.make_params(**params))
 
 
 def count_steps(spec: EnvSpec, params: EnvParams) -> float | None:
-    """Count operations like ``count_operations``, for an ``EnvSpec`` and its parameters."""
+    """Count FLOPs like ``count_operations``, for an ``EnvSpec`` and its parameters."""
     agents, steps = (
         sum(g.count for g in spec.groups(params)),
         min(MOST_STEPS, params.max_episode_steps),
@@ -56,12 +56,12 @@ def count_steps(spec: EnvSpec, params: EnvParams) -> float | None:
 
 
 def learning_operations(towers: Sequence[Sequence[int]], epochs: int) -> int:
-    """Return the operations of a network's matrix products per row of a rollout.
+    """Return the FLOPs of a network's matrix products per sample of a rollout.
 
     Acting takes one forward pass, and each epoch one forward and one backward pass. The backward
     pass computes the weight gradient of each product, and its activation gradient unless the input
-    is the observation. A multiply-add counts as two. Activations, losses, the optimiser, and values
-    after the last step are not counted.
+    is the observation. A multiply-add counts as two FLOPs. Activations, losses, the optimizer, and
+    values after the last step are not counted.
 
     Args:
         towers: Widths of each tower, from the observation to its output.

@@ -174,8 +174,8 @@ class CheckedReference:
         for name, array in arrays.items():
             if name not in known:
                 raise self._error(
-                    f"{member} has the unknown name {shown(name)}, expected: "
-                    f"{', '.join(known) or 'none'}.{did_you_mean(name, known)}"
+                    f"{member} has the unknown name {shown(name)}, expected "
+                    f"{', '.join(known) or 'no names'}.{did_you_mean(name, known)}"
                 )
             dtype = np.asarray(array).dtype
             if kind and dtype.kind != kind:

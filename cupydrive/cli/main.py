@@ -259,7 +259,7 @@ def check_envs(
         device: "auto" means all available devices.
         seed: Random seed of states, actions and parameters, a non-negative integer.
         fail_fast: Stop the check of an environment after the first case with a failed comparison.
-            Later cases, teams of threads and array bounds are skipped.
+            This skips the remaining cases, and the checks of thread teams and of array bounds.
         json_file: Write the reports to this file.
     """
     from cupydrive.checks.checker import check
@@ -295,7 +295,8 @@ def run_demo(device: DeviceOption = "auto") -> int:
     rollouts.
 
     Args:
-        device: "auto" is CUDA if there is a usable GPU, otherwise the CPU. Checks then run on both.
+        device: "auto" checks the environments on all available devices, and trains on CUDA if a GPU
+            is usable, otherwise on the CPU.
     """
     for command in demo.DEMO_COMMANDS:
         line = f"{command} --device {device}"

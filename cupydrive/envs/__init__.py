@@ -260,9 +260,10 @@ def _digest(content: bytes) -> str:
 
 
 def origin(spec: EnvSpec) -> "Origin | None":
-    """Return the source files of a user's environment for data files, or None for the package's.
+    """Return the paths and SHA-256 of an environment's source files, which data files store.
 
-    Unknown hashes, such as those of kernels written in Python, are None.
+    The result is None for an environment of the package. A hash is None if it is unknown, as for
+    kernels written in Python.
     """
     if spec.kernel is None:
         return None

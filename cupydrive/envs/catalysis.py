@@ -286,9 +286,11 @@ def observe(
 def sample_states(
     p: Params, rng: np.random.Generator, n: int, table: SimpleNamespace
 ) -> np.ndarray:
-    """Draw any place in the slab, often one step from its boundaries, the period's, or the target.
+    """Return n states for a check.
 
-    In flat settings, places outside the slab are included.
+    Coordinates are uniform over the slab, and each is on a boundary of the slab with probability
+    0.2. In 30 % of the states the atoms are one move from the target. In flat settings, 30 % of the
+    states have a z that may be outside the slab.
     """
     s = SETTINGS[p.setting]
     states, bottom = fresh(p, n, table), np.array((0, 0, s.slab[0]) * s.atoms)

@@ -1,4 +1,4 @@
-"""Joint launches: each launch executes the same kernel of several runs.
+"""Launches that several runs share: each launch executes one kernel with the data of every run.
 
 An iteration inside ``recorded()`` executes nothing. Its launches are recorded with arguments,
 addresses and sizes, which are the same in all later iterations. If several runs have recorded the

@@ -152,7 +152,7 @@ def encoder(
         network: ``Network``.
         obs_shape: Shape of one observation at the first layer.
         outputs: (Number of outputs,), or ``()`` for none.
-        last_gain: Argument of ``mlp``.
+        last_gain: Gain of the last layer's weights. If None, the last layer is a hidden layer.
         initial: Initialize the weights. If False, the caller must fill them.
         generator: ``torch.Generator`` of the weights. Defaults to torch's own.
     """
@@ -393,21 +393,25 @@ class WholeEnvironments:
 
 
 def with_state(module: nn.Module) -> Any:
-    """Return ``policy(obs, memory, start) -> (parameters, value, memory)`` for any module.
+    """Give any module the call of a recurrent one: ``(obs, memory, start) -> (parameters, value,
+    memory)``.
 
-    A module with hidden state has ``state_size`` = M > 0 and is returned unchanged. It is called
-    with L steps of b agents: observations (L * b, D), ordered by time, hidden states (b, M) before
-    the first step, and ``start`` (L * b,) bool. The hidden state is reset to 0 before steps where
-    ``start`` is true. If ``start`` is None, there is no reset. It returns parameters (L * b, size),
-    values (L * b,), and hidden states (b, M) after the last step. L is 1 while acting and T while
-    learning.
+    A module with hidden state has an attribute ``state_size`` = M > 0 and is returned unchanged. A
+    module without hidden state is wrapped. The wrapper calls it with ``obs`` only and returns
+    ``memory``, the hidden state, unchanged.
 
-    A module with ``agents_per_row`` = C takes whole environments of C agents: (L * b, C, D), (b, C,
-    M) and (L * b,). It returns (L * b, C, size), (L * b, C) and (b, C, M). Callers still pass rows
-    of agents.
+    One call takes L steps of b agents. L is 1 while acting and T while learning. The arguments are
+    observations (L * b, D), ordered by time, hidden states (b, M) before the first step, and
+    ``start`` (L * b,) bool, or None. The module sets the hidden state to 0 before each step where
+    ``start`` is true. It returns parameters (L * b, size), values (L * b,), and hidden states
+    (b, M) after the last step.
 
-    ``critic_obs=`` (L * b, K) are the observations of a central critic. They are left out if values
-    are not needed.
+    A module with ``agents_per_row`` = C takes whole environments of C agents and is also wrapped.
+    The wrapper still takes rows of agents. It calls the module with (L * b, C, D), (b, C, M) and
+    (L * b,), and expects (L * b, C, size), (L * b, C) and (b, C, M).
+
+    ``critic_obs=`` (L * b, K) are the K observation entries of a centralized critic. They are left
+    out if values are not needed.
     """
     ask = module if getattr(module, "state_size", 0) else Stateless(module)
     agents = getattr(module, "agents_per_row", 0)

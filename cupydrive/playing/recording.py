@@ -220,8 +220,8 @@ class Recording:
             spec.require_tables("it", params, about.get("tables"))
         except (FormatError, ParameterError) as error:
             raise RenderError(
-                f"{path} does not fit {spec.name!r} as it is now: {error}. Record the episodes "
-                f"again"
+                f"{path} does not fit the present version of {spec.name!r}: {error}. Record "
+                f"the episodes again"
             ) from None
         keys = ("seed", "players", "first_env", "checksum", "origin", "tables")
         kept: dict[str, Any] = {key: about.get(key) for key in keys}

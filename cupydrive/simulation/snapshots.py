@@ -106,8 +106,8 @@ class Snapshot:
         elapsed, limit = self.clock["elapsed"], batch.params.max_episode_steps
         if elapsed.min() < 0 or elapsed.max() >= limit:
             raise ParameterError(
-                f"the snapshot's environments have done {elapsed.min()} to {elapsed.max()} steps, "
-                f"expected 0 to {limit - 1}"
+                f"the snapshot's environments are at steps {elapsed.min()} to {elapsed.max()} of "
+                f"their episodes, expected steps 0 to {limit - 1}: max_episode_steps is {limit}"
             )
         envs.compare_origin("the snapshot", batch.spec, self.origin)
         seed = np.array([self.seed], np.uint64)

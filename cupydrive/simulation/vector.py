@@ -1,4 +1,4 @@
-"""VectorEnv: N environments as torch tensors that share the memory of the kernel.
+"""VectorEnv: vectorized environments whose torch tensors share the memory of the kernel.
 
 Letters: N environments, C agents of a group, D observation entries, H action heads, T steps.
 Environments with one group have tensors. Environments with several groups have dictionaries by
@@ -39,11 +39,12 @@ if TYPE_CHECKING:
 
 
 class VectorEnv(NotCopied):
-    """N environments with Gymnasium's names, and autoreset in the step that ends an episode.
+    """Vectorized environments with Gymnasium's API and autoreset in the step that ends an episode.
 
-    All tensors are permanent views of the memory that kernels write, so their values change with
-    the next call. Copy values that you keep. Only ``obs`` is double-buffered: the observations
-    before and after a step exist at the same time.
+    Returned tensors are views of buffers that kernels write, and later calls overwrite them. Clone
+    the tensors that you keep. Observations and action masks have two buffers, which steps use in
+    turn, so those before a step stay valid until the step after it. All other tensors have one
+    buffer, which the next step overwrites.
 
     Examples:
         >>> import torch

@@ -42,7 +42,7 @@ def counted(items: Iterable, words: str, total: int, shown: bool = True) -> Iter
     """Yield ``items``, and show the progress in a terminal or notebook.
 
     Args:
-        items: Items.
+        items: Iterable to count.
         words: Description of the work.
         total: Number of items.
         shown: Whether to show anything.

@@ -213,7 +213,7 @@ def read_train_config(
         }
     except ParameterError as error:
         raise TrainingError(
-            f"{folder / 'config.json'} does not fit {spec.name!r} as it is now: {error}"
+            f"{folder / 'config.json'} does not fit the present version of {spec.name!r}: {error}"
         ) from None
     except TrainingError as error:
         raise TrainingError(f"{folder}: {error}") from None

@@ -68,7 +68,7 @@ class Explanation:
     Args:
         line: The first non-finite number and its place, in one line.
         text: All lines.
-        env_steps: Env-steps of the run at the start of the failing iteration.
+        env_steps: Environment steps of the run at the start of the failing iteration.
         field: Location of the number: ``"state.NAME"`` for a member of ``struct State``,
             ``"weight.NAME"`` for a tensor of a network, ``"loss"`` for a loss or gradient, or
             ``"reward.GROUP"``, ``"obs.GROUP"``, ``"final_obs.GROUP"``, ``"action.GROUP"``,
@@ -112,8 +112,8 @@ def explain(run: Run, progress: bool = True) -> Explanation:
         progress: Show a progress line.
 
     Raises:
-        TrainingError: If the run has not failed, several processes train it, or a replay from its
-            start would take more than a minute.
+        TrainingError: If the run has not failed, several processes train it, or the run has no
+            checkpoint and a replay from its first iteration would take more than a minute.
     """
     failure = run.failed
     if failure is None:

@@ -34,15 +34,17 @@ def make_players(
     custom learner, come from torch's current generator.
 
     Args:
-        config: ``TrainConfig``.
-        executor: Executor on which they would play and learn.
+        config: Configuration of the run, with the environment and its policies.
+        executor: Executor of the device on which the run will train.
 
     Returns:
         ``Learner`` by policy name, one line about the chosen backend and its reason by policy name,
         and ``Player`` by group.
 
     Raises:
-        ParameterError: If they cannot play and learn there together.
+        ParameterError: If a group does not have exactly one policy, if groups with different spaces
+            share a policy, if the policies that learn differ in ``num_steps``, or if a policy does
+            not support the environment, the device or the number of processes.
     """
     spec, policies, num_envs = config.spec, config.policies, config.num_envs
     groups = {g.name: g for g in spec.groups(config.params)}
@@ -57,7 +59,7 @@ def make_players(
     if len({settings.num_steps for settings in learning.values()}) > 1:
         found = ", ".join(f"{name} {settings.num_steps}" for name, settings in learning.items())
         raise ParameterError(
-            f"policies that learn together need one num_steps: got {found}, expected equal numbers"
+            f"policies that learn have different num_steps: got {found}, expected equal numbers"
         )
     check_ranks(policies, current_ranks())
     learners: dict[str, Learner] = {}
@@ -176,9 +178,13 @@ def check_policy_groups(
             )
     for name in groups:
         if played.count(name) != 1:
+            fix = (
+                f"Name {name!r} in one key of policies only"
+                if played.count(name)
+                else f"Add for example {name!r}: cd.PPO()"
+            )
             raise ParameterError(
-                f"group {name!r} has {played.count(name)} policies, expected 1. Add for example "
-                f"{name!r}: cd.PPO()"
+                f"group {name!r} has {played.count(name)} policies, expected 1. {fix}"
             )
     for key in policies:
         spaces = {

@@ -312,7 +312,8 @@ class Run(NotCopied):
 
         Raises:
             TrainingError: If training has not failed since this run was created or loaded, several
-                processes train it, or a replay from its start would take more than a minute.
+                processes train it, or the run has no checkpoint and a replay from its first
+                iteration would take more than a minute.
         """
         if self.explanation is None:
             from cupydrive.training.explain import explain
@@ -473,10 +474,11 @@ class Run(NotCopied):
         saved = runfolder.read_checkpoint(folder, config.spec.name)
         clock = saved["tensors"].get("env/clock")
         # Compare the number of environments before memory is allocated for them.
+        found = 0 if clock is None else clock.numel() // CLOCK.itemsize
         if clock is None or clock.numel() != config.num_envs * CLOCK.itemsize:
             raise TrainingError(
-                f"the checkpoint of {folder} does not have the {config.num_envs} environments of "
-                f"its config.json"
+                f"the checkpoint of {folder} has {found} environments, expected "
+                f"{config.num_envs} as in its config.json"
             )
         try:
             run = cls(config, share)

@@ -152,7 +152,7 @@ def read_config(folder: Path) -> dict:
         sha256 = config.pop("sha256", None)
         if sha256 not in (None, config_hash(config)):
             fix += ", or, if you have edited it, delete its entry 'sha256'"
-            raise FormatError("its content does not have the SHA-256 that it states")
+            raise FormatError("SHA-256 mismatch: its entry 'sha256' is not that of its content")
     except FormatError as error:
         raise TrainingError(explained(path, "configuration of a run", error, fix)) from None
     return config

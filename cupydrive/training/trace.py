@@ -43,13 +43,14 @@ class Step:
 
     Args:
         state: (1,) ``struct State`` before the step.
-        clock: (1,) episode, elapsed and time before the step.
+        clock: (1,) ``CLOCK`` before the step: number of the episode, steps taken in it, and steps
+            taken in total.
         action: (C, H) by group.
         after: (1,) state after the step. If the episode ended, the initial state of the next one.
         reward: (C,) by group.
         obs: (C, D) by group, after the step.
         final_obs: (C, D) by group, if the episode was truncated.
-        over: Whether the episode ended.
+        over: Whether the episode is done.
     """
 
     state: np.ndarray
@@ -72,7 +73,7 @@ class Trace:
     Attributes:
         begun: Number of environment steps before the trace.
         state: (1,) ``struct State`` before the first step.
-        clock: (1,) episode, elapsed and time before the first step.
+        clock: (1,) ``CLOCK`` before the first step.
         obs: (C, D) by group before the first step.
         steps: The recorded ``Step``s.
     """

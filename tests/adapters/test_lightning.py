@@ -318,7 +318,9 @@ def test_wrong_arguments_are_named(pl, trainer):
     trainer(max_epochs=1).fit(done)
     with pytest.raises(ParameterError, match="has done its 1,280 env-steps"):
         trainer(max_epochs=1).fit(done)
-    with pytest.raises(ParameterError, match="a run makes its own data"):
+    with pytest.raises(
+        ParameterError, match="RLModule generates its own training data: got train_dataloaders"
+    ):
         trainer(max_epochs=1).fit(module(pl), [torch.zeros(3)] * 5)
 
 

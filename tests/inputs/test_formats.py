@@ -162,7 +162,7 @@ def test_an_edited_configuration_is_read_without_its_hash_only(files):
     path.write_text(path.read_text().replace('"seed": 0', '"seed": 1'))
     with pytest.raises(
         TrainingError,
-        match=r"SHA-256 that it states. .*if you have edited it, delete its entry 'sha256'",
+        match=r"SHA-256 mismatch: .*if you have edited it, delete its entry 'sha256'",
     ):
         cd.load(files / "run")
     config = json.loads(path.read_text())
@@ -250,13 +250,13 @@ def test_an_archive_that_does_not_fit_into_memory_is_refused_before_it_is_unpack
     [
         ({"num_envs": -5}, "num_envs is -5: input should be greater than or equal to 1"),
         ({"num_envs": True}, "num_envs is True: input should be a valid integer"),
-        ({"num_envs": 10**6}, "does not have the 1000000 environments of its config.json"),
+        ({"num_envs": 10**6}, "environments, expected 1000000 as in its config.json"),
         ({"total": 0.5}, "total is 0.5: input should be a valid integer"),
         ({"origin": {"python": None}}, "origin.python_sha256 is .*: field required"),
         ({"params": {"gravity": float("nan")}}, "params.gravity.* is nan: input should be a"),
         (
             {"params": {"gravity": -1.0}},
-            "does not fit 'cartpole' as it is now: .*gravity = -1.0 is out of range",
+            "does not fit the present version of 'cartpole': .*gravity = -1.0 is out of range",
         ),
         ({"policies": {"cart": {"kind": "ppo", "hiden": [4]}}}, "ppo has no setting 'hiden'"),
         ({"policies": {"cart": {"kind": "pp0"}}}, "of an unknown kind 'pp0'"),

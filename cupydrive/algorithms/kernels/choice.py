@@ -93,7 +93,8 @@ def choose_arithmetic(
 ) -> tuple[Arithmetic | None, str]:
     """Return the ``Arithmetic`` for ``precision``, or None with a reason.
 
-    If ``"auto"`` finds no tensor cores for a network, torch is faster than kernels in float32.
+    With ``precision="auto"``, None is returned if no tensor-core kernel supports the network, since
+    torch is faster than float32 kernels then.
     """
     if (reason := why_not(settings, group, executor)) is not None:
         return None, reason
