@@ -55,8 +55,8 @@ Environment steps per second on an {gpu}. The last row is on a CPU ({cpu}). One 
 
 - Rollouts: cupydrive stores every step, gymnax stores no trajectory and WarpDrive stores only the last step. Compile time is \
 excluded for every library. WarpDrive was timed in another run, on a machine with a slower CPU.
-- Training: cupydrive multiplies in bfloat16 on tensor cores. In float32, with equal bits on CPU and GPU, `cartpole` reaches \
-{exact}.
+- Training: cupydrive uses bfloat16 matrix products with float32 accumulation on tensor cores, the default on a GPU. In float32, \
+with bitwise identical weights on CPU and GPU, `cartpole` reaches {exact}.
 - Start: a new process with cached kernels reaches the first step of `tag_continuous` in {start:.1f} s, {own:.2f} s of it in \
 cupydrive and the rest in importing torch and starting CUDA."""
 # in a lesson; else a return
@@ -356,13 +356,13 @@ def briefly(found: dict[str, Bench]) -> str:
         pairs.append((f"training, {algorithm.upper()}", *pair(rows, env, agents)))
     pairs.append((f"{ROLLOUTS} on a CPU", *pair(of_case(cpu, "rollout"), "cartpole", 1)))
     cells = []
-    for timed, other, own in pairs:
+    for benchmark, other, own in pairs:
         copies = f" with {other.num_envs:,} environments" * (other.num_envs != own.num_envs)
-        task = [timed, f"`{own.env}`{agents_of(own)}", f"{own.num_envs:,}", short(own.rate)]
+        task = [benchmark, f"`{own.env}`{agents_of(own)}", f"{own.num_envs:,}", short(own.rate)]
         cells.append(
             [*task, f"{short(other.rate)}{copies}, {other.who}", times(own.rate / other.rate)]
         )
-    titles = ["timed", "task", "environments", "cupydrive", "fastest other library", "ratio"]
+    titles = ["benchmark", "task", "environments", "cupydrive", "fastest other library", "ratio"]
     exact = next(row for row in of_case(learnt, "training") if "by kernels, float32" in row.note)
     start = committed(STARTS)["startup"]["tag_continuous"]["warm"]
     return BRIEFLY.format(

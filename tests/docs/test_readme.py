@@ -81,8 +81,9 @@ def test_python_runs_twice_in_one_folder(text, tmp_path, monkeypatch, capsys):
 
 
 def test_the_check_names_the_mistake_that_the_readme_makes():
-    wrong, right, said = re.search(
-        r"With `([^`]+)` for `([^`]+)` in the kernel it reports `([^`]+)`", README
+    wrong, right = "x - env", "x + env"
+    (said,) = re.search(
+        r"subtracts the push instead of adding it, the check reports `([^`]+)`", README
     ).groups()
     (text,) = (text for text in PYTHON if "KERNEL" in text)
     assert text.count(right) == 1

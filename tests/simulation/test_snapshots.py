@@ -96,7 +96,9 @@ def test_a_moment_that_does_not_fit_changes_nothing():
             env.restore(replace(before, **arrays))
     late = env.snapshot()
     late.clock["elapsed"][1] = 500
-    with pytest.raises(ParameterError, match="steps 0 to 500 of their episodes, expected steps 0 to 499"):
+    with pytest.raises(
+        ParameterError, match="steps 0 to 500 of their episodes, expected steps 0 to 499"
+    ):
         env.restore(late)
     assert_same_bits(env.snapshot().arrays(), before.arrays())
 
