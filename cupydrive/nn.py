@@ -171,11 +171,11 @@ class LSTM(Recurrent):
             if begins is not None:
                 state = state.masked_fill(begins, 0.0)
             out, cell = state.chunk(2, 1)
-            into, forget, new, shown = (
+            into, forget, new, output = (
                 inner + functional.linear(out, self.weight_hh, self.bias_hh)
             ).chunk(4, 1)
             cell = torch.sigmoid(forget) * cell + torch.sigmoid(into) * torch.tanh(new)
-            out = torch.sigmoid(shown) * torch.tanh(cell)
+            out = torch.sigmoid(output) * torch.tanh(cell)
             state = torch.cat((out, cell), 1)
             seen.append(out)
         return torch.cat(seen), state
@@ -228,7 +228,7 @@ class MinGRU(Recurrent):
         start: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute ``(out, state)`` of one layer step by step."""
-        candidate, update, shown = functional.linear(x, weight, bias).chunk(3, 1)
+        candidate, update, highway = functional.linear(x, weight, bias).chunk(3, 1)
         new = torch.where(candidate >= 0, candidate + 0.5, torch.sigmoid(candidate))
         update, seen = torch.sigmoid(update).view(-1, *state.shape), []
         for (row, begins), z in zip(steps_of(new, state, start), update, strict=True):
@@ -236,4 +236,4 @@ class MinGRU(Recurrent):
                 state = state.masked_fill(begins, 0.0)
             state = state + z * (row - state)
             seen.append(state)
-        return x + torch.sigmoid(shown) * (torch.cat(seen) - x), state
+        return x + torch.sigmoid(highway) * (torch.cat(seen) - x), state

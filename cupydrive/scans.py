@@ -19,7 +19,7 @@ from cupydrive.executors import executor
 from cupydrive.executors.interop import make_call, torch_stream
 from cupydrive.protocols import Executor, Program
 
-ROWS, SHARES = 16, 8  # constants of mma/gru.cu
+ROWS, BIAS_SUMS = 16, 8  # constants of mma/gru.cu
 EXACT_ROWS, EXACT_TEAM = 4, 256  # sequences and threads of a team of recurrent/gru.cu
 MOST_EXACT_UNITS = 512  # maximum number of units whose gates fit into one multiprocessor
 MOST_UNITS = 128  # maximum number of units whose weights fit into its registers
@@ -76,7 +76,7 @@ def exact_gru_unit(where: Executor, size: int, tile: int) -> Unit:
     """Return the ``Unit`` of ``kernels/learn/recurrent/gru.cu`` for teams of ``tile`` sequences."""
     layer = ("OBS", size), ("PARAMETERS", 3 * size), ("TOWERS", 1), ("LAYERS", 1), ("RELU", 0)
     widths = f"constexpr int WIDTH[TOWERS][LAYERS + 1] = {{{{{size}, {3 * size}}}}};\n"
-    text, team = widths + "#define COPY_FIRST 1\n", min(EXACT_TEAM, where.max_team)
+    text, team = widths + "#define PACK_FIRST 1\n", min(EXACT_TEAM, where.max_team)
     return assemble_file("learn/recurrent/gru", (*layer, ("TILE", tile)), text, team)
 
 
@@ -189,7 +189,7 @@ class GRUScan(torch.autograd.Function):
         size, teams = d_next.shape[1], -(-len(d_next) // ROWS)
         d_next = d_next.contiguous()
         d_gates, d_inner, d_state = map(torch.empty_like, (gates, inner, d_next))
-        sums = d_next.new_zeros(teams, SHARES, 4 * size)
+        sums = d_next.new_zeros(teams, BIAS_SUMS, 4 * size)
         of = dict(zip(GRUScan.names, saved, strict=True))
         of |= {"d_out": aligned(d_out), "d_next": d_next, "d_gates": d_gates, "d_inner": d_inner}
         of |= {"d_bias": sums, "d_state": d_state}
@@ -213,7 +213,7 @@ class MinGRUScan(torch.autograd.Function):
     ``x`` and ``out`` are both bfloat16 or both float32. Weights, biases and states are float32.
     """
 
-    names = ("rows", "x", "bias", "start", "kept")
+    names = ("rows", "x", "bias", "start", "checkpoints")
 
     @staticmethod
     def forward(
@@ -229,8 +229,8 @@ class MinGRUScan(torch.autograd.Function):
         rounded, x, state = weight.to(x.dtype), aligned(x), state.contiguous()
         start = None if start is None else start.contiguous()
         out, last = torch.empty_like(x), torch.empty_like(state)
-        kept = state.new_empty(-(-len(x) // (count * STEPS_AT_ONCE)), count, size)
-        saved = x @ rounded.t(), x, bias, start, kept
+        checkpoints = state.new_empty(-(-len(x) // (count * STEPS_AT_ONCE)), count, size)
+        saved = x @ rounded.t(), x, bias, start, checkpoints
         of = dict(zip(MinGRUScan.names, saved, strict=True))
         of |= {"state": state, "out": out, "next": last}
         program, threads = mingru_program(size, x.device, x.dtype)
@@ -301,22 +301,22 @@ class ExactGRUScan(torch.autograd.Function):
         count, size = d_next.shape
         weights = x.new_zeros(3 * size, whole(size))
         weights[:, :size] = weight_hh
-        slopes = torch.zeros_like(inner)
-        slopes[:, :size] = d_out
+        out_grad = torch.zeros_like(inner)
+        out_grad[:, :size] = d_out
         d_gates, d_products = torch.zeros_like(gates), torch.zeros_like(gates)
         d_state = torch.empty_like(d_next)
         of = dict(zip(ExactGRUScan.names, (weights, start, gates, inner, before), strict=True))
-        of |= {"d_out": slopes, "d_next": d_next.contiguous(), "d_gates": d_gates}
+        of |= {"d_out": out_grad, "d_next": d_next.contiguous(), "d_gates": d_gates}
         of |= {"d_products": d_products, "d_state": d_state}
         program, teams = exact_gru_program(size, x.device), -(-count // EXACT_ROWS)
         launch(program, "backward", teams, len(x), of)
-        by_x, by_state = d_gates[:, : 3 * size], d_products[:, : 3 * size]
+        x_grad, state_grad = d_gates[:, : 3 * size], d_products[:, : 3 * size]
         return (
-            by_x @ weight_ih if ctx.needs_input_grad[0] else None,
-            by_x.t() @ x,
-            by_state.t() @ before[:, :size],
-            by_x.sum(0),
-            by_state.sum(0),
+            x_grad @ weight_ih if ctx.needs_input_grad[0] else None,
+            x_grad.t() @ x,
+            state_grad.t() @ before[:, :size],
+            x_grad.sum(0),
+            state_grad.sum(0),
             d_state,
             None,
         )

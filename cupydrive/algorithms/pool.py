@@ -321,9 +321,9 @@ class KernelPast(Past):
         learner, envs = self.learner, self.envs
         call, rows = learner.passes[g.name][t].copy(), len(envs) * g.count
         call["rows"], call["num_envs"] = rows, len(envs)
-        call["shares"] = min(int(call["shares"]), -(-rows // learner.tile))
+        call["teams"] = min(int(call["teams"]), -(-rows // learner.tile))
         pointers = {"obs": self.rollout.obs[g.name][t][envs.start :], "value": self.value}
-        pointers["copies"] = self.networks[k].copies
+        pointers["packed"] = self.networks[k].packed
         pointers |= learner.arithmetic.pointers(self.networks[k])
         if self.center.numel():
             pointers |= {"center": self.center[k], "scale": self.scale[k]}
@@ -337,7 +337,7 @@ class KernelPast(Past):
         """Write the actions of all networks for row t."""
         if t == 0:  # the bank may have changed by a checkpoint or the last update
             for network in self.networks:
-                network.lay_out()
+                network.pack()
             if self.center.numel():
                 self.center.copy_(self.bank[f"{MOMENTS_PREFIX}mean"])
                 self.scale.copy_(1.0 / (self.bank[f"{MOMENTS_PREFIX}variance"] + 1e-8).sqrt())

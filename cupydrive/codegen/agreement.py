@@ -45,7 +45,7 @@ def agreement(spec: EnvSpec, params: EnvParams) -> str:
         same.append(f"OFFSET_OF(Batch, {'rows.' * (name in groups)}{name}) == {offset}")
     lines.append(f'static_assert({" && ".join(same)}, "struct Batch");')
     lines.append(
-        f'static_assert(FEW_OWN == {FEW_OWN}, "FEW_OWN: Layout.near_bytes counts with another '
+        f'static_assert(FEW_OWN == {FEW_OWN}, "FEW_OWN: Layout.shared_bytes counts with another '
         f'number");'
     )
     return "\n".join(lines)

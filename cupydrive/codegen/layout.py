@@ -22,7 +22,7 @@ class Observations(StrEnum):
     STAGED = "staged"
 
 
-NEAR = (Observations.SHARED, Observations.WARP_COPY)
+ON_CHIP = (Observations.SHARED, Observations.WARP_COPY)
 WARP = 32  # threads
 
 
@@ -34,16 +34,17 @@ class Layout:
         team: Number of threads of one environment, a power of two from 1 to 1024.
         envs_per_block: Number of environments per block, a power of two. It is 1 for teams above
             32.
-        state_near: Keep the state in registers, on the stack or in shared memory during a launch.
-        rows_near: Keep rewards and actions there, too.
+        state_on_chip: Keep the state in registers, on the stack or in shared memory during a
+            launch.
+        rows_on_chip: Keep rewards and actions there, too.
         observations: How observations are stored. A CPU supports only the first two ways.
         half_obs: Store observations as bfloat16, rounded from the same numbers.
     """
 
     team: int = 1
     envs_per_block: int = 1
-    state_near: bool = True
-    rows_near: bool = True
+    state_on_chip: bool = True
+    rows_on_chip: bool = True
     observations: Observations = Observations.SHARED
     half_obs: bool = False
 
@@ -72,21 +73,25 @@ class Layout:
         """Environments of a block."""
         return self.envs_per_block
 
-    def near_bytes(self, spec: EnvSpec, params: EnvParams) -> int:
+    def shared_bytes(self, spec: EnvSpec, params: EnvParams) -> int:
         """Return the shared memory of one environment in bytes, without ``struct Shared``.
 
         Padding is not included. A team of one has its state and rows in registers or on the stack.
         """
         groups = spec.groups(params)
         obs = sum(
-            g.count * self._near_obs_bytes(g) for g in groups if self.observations in NEAR or g.bits
+            g.count * self._shared_obs_bytes(g)
+            for g in groups
+            if self.observations in ON_CHIP or g.bits
         )
         if self.team == 1:
             return obs
         rows = sum(g.count * (4 + 4 * g.heads + self._kept_bytes(g)) for g in groups)
-        return spec.state_dtype(params).itemsize * self.state_near + rows * self.rows_near + obs
+        return (
+            spec.state_dtype(params).itemsize * self.state_on_chip + rows * self.rows_on_chip + obs
+        )
 
-    def _near_obs_bytes(self, g: Group) -> int:
+    def _shared_obs_bytes(self, g: Group) -> int:
         """Return the shared memory of an agent's observation in bytes. One thread packs bits."""
         if g.bits and self.team == 1:
             return 4 * g.words
@@ -107,18 +112,19 @@ class Layout:
         observations of several agents or packed bits, and blocks consist of whole warps, the warp
         copies them.
         """
-        near = self
+        on_chip = self
         whole_warps = self.team == 1 and self.envs_per_block % 32 == 0
         long = not spec.one_agent(params) or any(g.bits for g in spec.groups(params))
         if self.observations is Observations.SHARED and whole_warps and long:
-            near = replace(self, observations=Observations.WARP_COPY)
-        far = replace(
+            on_chip = replace(self, observations=Observations.WARP_COPY)
+        off_chip = replace(
             self, observations=Observations.STAGED if self.team > 1 else Observations.DIRECT
         )
-        options = (near, far, replace(far, rows_near=False))
-        nothing = replace(far, rows_near=False, state_near=False)
+        options = (on_chip, off_chip, replace(off_chip, rows_on_chip=False))
+        nothing = replace(off_chip, rows_on_chip=False, state_on_chip=False)
         return next(
-            (o for o in options if o.near_bytes(spec, params) * o.envs_per_block <= limit), nothing
+            (o for o in options if o.shared_bytes(spec, params) * o.envs_per_block <= limit),
+            nothing,
         )
 
 
@@ -126,31 +132,32 @@ class Layout:
 class PlayLayout(Layout):
     """Layout of ``env_play`` (kernels/play/play.cuh).
 
-    A block consists of crews, groups of warps that evaluate the policies of their environments
-    together. ``envs_per_block`` is the number of environments of a crew.
+    A block consists of warp sets. A warp set is the warps that step their own environments and
+    compute the policies for them. ``envs_per_block`` is the number of environments of a warp
+    set.
 
     Args:
-        crews: Number of crews of a block. The environments of a crew have at most 32 threads in
-            total, or the crew is a single larger team.
-        warps: Number of warps of a crew, if its teams are not larger than a warp. The first warp
-            steps the environments.
-        hidden_near: Keep hidden states of policies in shared memory. Otherwise they are in the
+        warp_sets: Number of warp sets of a block. The environments of a warp set have at most 32
+            threads in total, or the warp set is a single larger team.
+        warps: Number of warps of a warp set, if its teams are not larger than a warp. The first
+            warp steps the environments.
+        hidden_in_shared: Keep hidden states of policies in shared memory. Otherwise they are in the
             learners' memory, which requires policies on tensor cores that play one group each.
     """
 
-    crews: int = 1
+    warp_sets: int = 1
     warps: int = 1
-    hidden_near: bool = True
+    hidden_in_shared: bool = True
 
     @property
     def threads(self) -> int:
         """Threads of a block."""
-        return self.crews * max(WARP * self.warps, self.team)
+        return self.warp_sets * max(WARP * self.warps, self.team)
 
     @property
     def block_envs(self) -> int:
         """Environments of a block."""
-        return self.crews * self.envs_per_block
+        return self.warp_sets * self.envs_per_block
 
 
 def fits_bytes(g: Group) -> bool:

@@ -96,8 +96,8 @@ def assemble_play(spec: EnvSpec, params: EnvParams, layout: PlayLayout, policies
     """
     shown, texts = _texts(spec, params, layout)
     texts["generated/sizes.cuh"] += (
-        f"\n#define CREWS {layout.crews}\n#define WARPS_PER_CREW {layout.warps}"
-        f"\n#define HIDDEN_NEAR {int(layout.hidden_near)}"
+        f"\n#define WARP_SETS {layout.warp_sets}\n#define WARPS_PER_SET {layout.warps}"
+        f"\n#define HIDDEN_IN_SHARED {int(layout.hidden_in_shared)}"
     )
     texts["generated/policies.cuh"] = policies
     return _unit(
@@ -188,7 +188,7 @@ def _unit(
     text = (
         "\n".join(paste(f'#include "{part}"', texts, files, shown, file) for part in parts) + "\n"
     )
-    kernels = re.findall(r"^KERNEL(?:_OF_STEPS|_OF_CREWS|_AHEAD)?\((\w+)", text, re.M)
+    kernels = re.findall(r"^KERNEL(?:_OF_STEPS|_OF_WARP_SETS|_AHEAD)?\((\w+)", text, re.M)
     return Unit(name, text, shown, files, layout, tuple(kernels), tuple(map(shown_path, own[1:])))
 
 
@@ -225,8 +225,8 @@ def _sizes(spec: EnvSpec, params: EnvParams, layout: Layout, code: str) -> str:
     lines = [
         f"#define TEAM {layout.team}",
         f"#define ENVS_PER_BLOCK {layout.envs_per_block}",
-        f"#define STATE_NEAR {int(layout.state_near)}",
-        f"#define ROWS_NEAR {int(layout.rows_near)}",
+        f"#define STATE_ON_CHIP {int(layout.state_on_chip)}",
+        f"#define ROWS_ON_CHIP {int(layout.rows_on_chip)}",
         *(f"#define OBS_{way.name} {number}" for number, way in enumerate(Observations)),
         f"#define OBSERVATIONS OBS_{layout.observations.name}",
         f"#define OBS_HALF {int(layout.half_obs)}",

@@ -93,8 +93,10 @@ class CudaExecutor:
             layout = replace(layout, team=min(layout.team, 256))
         # The threads of a team wait for each other, so occupancy matters more than rows in shared
         # memory.
-        blocks = self.processor_shared_bytes // (layout.near_bytes(spec, params) + BLOCK_BYTES)
-        return layout if blocks * layout.team >= BUSY_THREADS else replace(layout, rows_near=False)
+        blocks = self.processor_shared_bytes // (layout.shared_bytes(spec, params) + BLOCK_BYTES)
+        return (
+            layout if blocks * layout.team >= BUSY_THREADS else replace(layout, rows_on_chip=False)
+        )
 
     def load(self, spec: EnvSpec, params: EnvParams, layout: Layout | None = None) -> Program:
         """Return the compiled ``CudaProgram``, or the environment's own program.
@@ -113,8 +115,8 @@ class CudaExecutor:
                 layout = replace(layout, observations=Observations.SHARED)
             elif layout.envs_per_block > 1:
                 layout = replace(layout, envs_per_block=layout.envs_per_block // 2)
-            elif layout.state_near:
-                layout = layout.fit(spec, params, layout.near_bytes(spec, params) - 1)
+            elif layout.state_on_chip:
+                layout = layout.fit(spec, params, layout.shared_bytes(spec, params) - 1)
             else:
                 raise DeviceError(
                     f"{spec.name}: a block with struct Shared needs {program.block_bytes} bytes of "

@@ -144,8 +144,8 @@ class HostExecutor:
         way = Observations.SHARED if observed <= OBS_BYTES else Observations.DIRECT
         layout = Layout(team=self.max_team, observations=way).fit(spec, params, self.layout_bytes)
         # `fit` does not count the state and the rows of a team of one, which are on the stack.
-        far = replace(layout, team=2).near_bytes(spec, params) > FRAME_BYTES // 2
-        return replace(layout, state_near=False, rows_near=False) if far else layout
+        large = replace(layout, team=2).shared_bytes(spec, params) > FRAME_BYTES // 2
+        return replace(layout, state_on_chip=False, rows_on_chip=False) if large else layout
 
     def load(self, spec: EnvSpec, params: EnvParams, layout: Layout | None = None) -> Program:
         """Return the compiled ``HostProgram``, or the environment's own program."""

@@ -103,7 +103,8 @@ def tune(
 def layout_text(layout: Layout) -> str:
     """Format a layout."""
     kept = (
-        " ".join(name for name in ("state", "rows") if getattr(layout, f"{name}_near")) or "nothing"
+        " ".join(name for name in ("state", "rows") if getattr(layout, f"{name}_on_chip"))
+        or "nothing"
     )
     return (
         f"team {layout.team}, {layout.envs_per_block} a block, on chip: {kept}, observations: "
@@ -127,7 +128,7 @@ def candidates(spec: EnvSpec, params: EnvParams, num_envs: int, where: Executor)
         if team <= 32:
             found += [Layout(team, block // team) for block in (64, 128, 256) if block >= team]
         else:
-            found += [Layout(team), Layout(team, rows_near=False)]
+            found += [Layout(team), Layout(team, rows_on_chip=False)]
     device: Any = where
     return list(
         dict.fromkeys([first, *(layout.fit(spec, params, device.layout_bytes) for layout in found)])

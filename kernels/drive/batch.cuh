@@ -38,13 +38,13 @@ struct Batch {
 
 // Near memory of one environment during a launch: registers or the stack for a team of one, shared memory for larger teams. Data
 // that do not fit stay in global memory.
-struct alignas(16) NearState { State value; };
+struct alignas(16) OnChipState { State value; };
 // An environment's cache is near only in a team's shared memory. It is too large for one thread's registers.
-struct alignas(16) NearCache { Cache value; };
-constexpr bool CACHE_NEAR = HAS_CACHE && STATE_NEAR && TEAM > 1 && sizeof(Cache) % 4 == 0;
+struct alignas(16) OnChipCache { Cache value; };
+constexpr bool CACHE_ON_CHIP = HAS_CACHE && STATE_ON_CHIP && TEAM > 1 && sizeof(Cache) % 4 == 0;
 struct Contents {
-  Choose<STATE_NEAR, NearState, NoRows>::type state;
-  Choose<CACHE_NEAR, NearCache, NoRows>::type cache;
+  Choose<STATE_ON_CHIP, OnChipState, NoRows>::type state;
+  Choose<CACHE_ON_CHIP, OnChipCache, NoRows>::type cache;
   EachGroup<WorkRows> rows;
   EachGroup<Observations::Near> obs;
   Shared shared;
@@ -57,8 +57,8 @@ struct Contents {
 constexpr int BANK_WORDS = TEAM < 4 ? 4 : TEAM;
 constexpr int SPARE_WORDS = TEAM == 1 || TEAM >= 32 ? 0 : (32 + BANK_WORDS - (int)(sizeof(Contents) / 4) % 32) % 32;
 #else
-constexpr int SPARE_WORDS = 0;  // equal(swap = 0;, constant): more room, never read
+constexpr int SPARE_WORDS = 0;  // mutant(swap = 0;, constant): more room, never read
 #endif
 template <int WORDS> struct Spare { int word[WORDS]; };
-template <> struct Spare<0> {};  // equal(constant): CPU compilers make an empty array
+template <> struct Spare<0> {};  // mutant(constant): CPU compilers make an empty array
 struct Workspace : Contents { [[maybe_unused]] Spare<SPARE_WORDS> spare; };

@@ -76,7 +76,7 @@ template <class Kind> struct BoolRows {
 };
 
 // One environment's rows in the workspace.
-template <class Kind> struct NearObs { alignas(16) typename Kind::ObsRows::Near obs[Kind::COUNT * Kind::ObsRows::NEAR]; };
+template <class Kind> struct OnChipObs { alignas(16) typename Kind::ObsRows::Near obs[Kind::COUNT * Kind::ObsRows::NEAR]; };
 
 // Bytes of one environment's rows in the arrays of a batch.
 template <class Kind> DEVICE constexpr size_type far_bytes(const bool packed) {

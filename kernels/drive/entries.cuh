@@ -9,10 +9,10 @@ struct StateField { const char* name; size_type at, bytes, element; };  // in by
 // Where `byte` is in `part`, or -1.
 template <class Part> i64 inside(const Part& part, const char* byte) {
   const i64 at = byte - (const char*)&part;
-  return at >= 0 && at < (i64)sizeof(Part) ? at : -1;  // equal(swap <): named afterwards
+  return at >= 0 && at < (i64)sizeof(Part) ? at : -1;  // mutant(swap <): named afterwards
 }
 
-inline void name_state(const NearState& near, const char* byte, Text text) {
+inline void name_state(const OnChipState& near, const char* byte, Text text) {
   const i64 at = inside(near, byte);
   for (const StateField& field : STATE_FIELDS) {  // the last that begins there, or before
     if (at < (i64)field.at) continue;
@@ -22,13 +22,13 @@ inline void name_state(const NearState& near, const char* byte, Text text) {
 }
 inline void name_state(const NoRows&, const char*, Text) {}
 
-template <class Kind> void name_rows(const NearRows<Kind>& near, const char* byte, Text text) {
+template <class Kind> void name_rows(const OnChipRows<Kind>& near, const char* byte, Text text) {
   const i64 at = inside(near.reward, byte);
   if (at >= 0) snprintf(text, sizeof(text), "%s.reward(%d)", Kind::name(), (int)at / 4);
 }
 template <class Kind> void name_rows(const NoRows&, const char*, Text) {}
 
-template <class Kind> void name_obs(const NearObs<Kind>& near, const char* byte, Text text) {
+template <class Kind> void name_obs(const OnChipObs<Kind>& near, const char* byte, Text text) {
   const i64 at = inside(near, byte);
   const int entry = (int)at / (int)sizeof(near.obs[0]);
   if (at >= 0) snprintf(text, sizeof(text), "%s.obs(%d)[%d]", Kind::name(), entry / Kind::OBS, entry % Kind::OBS);

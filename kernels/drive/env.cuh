@@ -125,7 +125,7 @@ template <class Kind> struct Group {
   }
 };
 
-DEVICE int read_discrete(int action, int size) { return math::clamp(action, 0, size - 1); }  // equal(swapped arguments): commutes
+DEVICE int read_discrete(int action, int size) { return math::clamp(action, 0, size - 1); }  // mutant(swapped arguments): commutes
 DEVICE int read_discrete(float action, int size) { return read_discrete(math::to_int(action), size); }
 // The r-th allowed choice of one head, with r uniform, or of all choices if none is allowed.
 DEVICE int draw_allowed(u32 word, const u8* mask, int size) {
@@ -133,10 +133,10 @@ DEVICE int draw_allowed(u32 word, const u8* mask, int size) {
   for (int k = 0; k < size; ++k) allowed += mask[k] != 0;
   int wanted = Random::below(word, allowed == 0 ? size : allowed);
   if (allowed == 0 || allowed == size) return wanted;
-  for (int k = 0; k < size; ++k) {  // equal(swap <): returns before
+  for (int k = 0; k < size; ++k) {  // mutant(swap <): returns before
     if (mask[k] != 0 && wanted-- == 0) return k;
   }
-  return 0;  // equal(constant): never reached
+  return 0;  // mutant(constant): never reached
 }
 #include "generated/groups.cuh"
 #include "generated/metrics.cuh"

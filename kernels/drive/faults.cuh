@@ -40,7 +40,7 @@ inline void report_signal(int number) {
   raise(number);
 }
 extern "C" void report_signals() {
-  static char memory[1 << 16];  // equal(constant): more room, never read
+  static char memory[1 << 16];  // mutant(constant): more room, never read
   stack_t stack = {};
   stack.ss_sp = memory;
   stack.ss_size = sizeof(memory);

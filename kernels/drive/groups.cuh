@@ -35,7 +35,7 @@ template <bool BYTES> struct Drawn {
   template <class Kind> DEVICE void draw(const Random::Bits& drawn, const int) { bits = drawn; }
   template <class Kind> DEVICE auto action(const u32 word_of_four, const int head, const u8* mask) const {
     // One thread has the words in registers and selects among them. Shared memory can be indexed.
-    const u32 word = TEAM == 1 ? bits.word(word_of_four) : ((const u32*)&bits)[word_of_four];  // equal(swap ==): speed only
+    const u32 word = TEAM == 1 ? bits.word(word_of_four) : ((const u32*)&bits)[word_of_four];  // mutant(swap ==): speed only
     if constexpr (Kind::MASKED) return Kind::sample_allowed(word, head, mask);
     else return Kind::sample(word, head);
   }
@@ -67,29 +67,29 @@ template <class Kind, int SLOTS> struct KeptRows {
 // A thread with few agents keeps theirs in registers (`advance_env`). A team's words that are not packed stay in the workspace, as
 // an index selects one of four; so does all that a CPU's thread has, whose workspace is on the stack.
 template <class Kind> constexpr bool OWN =
-    // equal(swap <=, swap ==, swap &&, swap ?, constant): speed only
-    TEAM == 1 ? ROWS_NEAR && REGISTERS_HAVE_NO_INDEX && sizeof(KeptRows<Kind, own_count(Kind::COUNT)>) <= MOST_LOCAL_BYTES
-              : PACKED<Kind> && FEW_HEADS<Kind> && own_count(Kind::COUNT) <= FEW_OWN;  // equal(swap <=, swap &&): speed only
+    // mutant(swap <=, swap ==, swap &&, swap ?, constant): speed only
+    TEAM == 1 ? ROWS_ON_CHIP && REGISTERS_HAVE_NO_INDEX && sizeof(KeptRows<Kind, own_count(Kind::COUNT)>) <= MOST_LOCAL_BYTES
+              : PACKED<Kind> && FEW_HEADS<Kind> && own_count(Kind::COUNT) <= FEW_OWN;  // mutant(swap <=, swap &&): speed only
 template <class Kind> using OwnRows = typename Choose<OWN<Kind>, KeptRows<Kind, own_count(Kind::COUNT)>, NoRows>::type;
 
-// What is near while a launch runs (batch.cuh says where). Without ROWS_NEAR it is NoRows: rewards and actions are in global
+// What is near while a launch runs (batch.cuh says where). Without ROWS_ON_CHIP it is NoRows: rewards and actions are in global
 // memory, and so are the returns of members with many agents, whose actions are drawn in every step.
-template <class Kind> struct NearRows {
+template <class Kind> struct OnChipRows {
   alignas(16) float reward[Kind::COUNT];
   alignas(16) typename Kind::Action action[Kind::COUNT * Kind::HEADS];
   typename Choose<OWN<Kind>, NoRows, KeptRows<Kind, Kind::COUNT>>::type kept;
 };
-template <class Kind> using WorkRows = typename Choose<ROWS_NEAR, NearRows<Kind>, NoRows>::type;
+template <class Kind> using WorkRows = typename Choose<ROWS_ON_CHIP, OnChipRows<Kind>, NoRows>::type;
 
 // Where a group's KeptRows are, if there are any (HAS_KEPT_ROWS): a member's own, or in the workspace.
-template <class Kind> constexpr bool HAS_KEPT_ROWS = OWN<Kind> || ROWS_NEAR;
+template <class Kind> constexpr bool HAS_KEPT_ROWS = OWN<Kind> || ROWS_ON_CHIP;
 template <class Kept, class Near> DEVICE Kept& kept_rows(Kept& own, Near&) { return own; }
-template <class Kind> DEVICE auto& kept_rows(NoRows&, NearRows<Kind>& near) { return near.kept; }
+template <class Kind> DEVICE auto& kept_rows(NoRows&, OnChipRows<Kind>& near) { return near.kept; }
 
 // A team of one prefetches the given actions of the next step.
-constexpr bool FETCHED = TEAM == 1 && ROWS_NEAR;  // equal(swap ==): speed only
+constexpr bool FETCHED = TEAM == 1 && ROWS_ON_CHIP;  // mutant(swap ==): speed only
 template <class Kind>
-DEVICE void fetch_actions_of(const Team team, NearRows<Kind>& near, const GroupRows<Kind>& rows, const size_type row) {
+DEVICE void fetch_actions_of(const Team team, OnChipRows<Kind>& near, const GroupRows<Kind>& rows, const size_type row) {
   copy_words<Kind::COUNT * Kind::HEADS>(team, near.action, rows.action + row * (Kind::COUNT * Kind::HEADS));
 }
 
@@ -134,7 +134,7 @@ DEVICE void take_actions(const Team team, Group<Kind>& group, const GroupRows<Ki
                          const size_type row, const Random& random, const u32 word_of_four, const int num_envs) {
   constexpr int COUNT = Kind::COUNT, HEADS = Kind::HEADS;
   typename Kind::Action* action = rows.action + row * (COUNT * HEADS);
-  if constexpr ((RANDOM && ROWS_NEAR) || FETCHED) action = near.action;
+  if constexpr ((RANDOM && ROWS_ON_CHIP) || FETCHED) action = near.action;
   if constexpr (RANDOM) {
     const u8* mask = nullptr;
     if constexpr (Kind::MASKED) mask = rows.action_mask + ((i64)row - num_envs) * (COUNT * Kind::CHOICES);
@@ -149,7 +149,7 @@ DEVICE void take_actions(const Team team, Group<Kind>& group, const GroupRows<Ki
 // Points the group at row (t, e) and sets its rewards to 0.
 template <class Kind, class Near>
 DEVICE void begin_rows(const Team team, Group<Kind>& group, const GroupRows<Kind>& rows, Near& near, const size_type row) {
-  if constexpr (ROWS_NEAR) group.reward_row = near.reward;
+  if constexpr (ROWS_ON_CHIP) group.reward_row = near.reward;
   else group.reward_row = rows.reward + row * Kind::COUNT;
   if constexpr (Kind::LEAVES) {
     group.active_row = rows.active + row * Kind::COUNT;
@@ -182,7 +182,7 @@ DEVICE void end_rows(const Team team, Group<Kind>& group, const GroupRows<Kind>&
 // instructions wait, as a store holds its registers. Each member stores only what it wrote itself: before the next sync others
 // overwrite theirs with the next step's actions.
 template <bool RANDOM, class Kind>
-DEVICE void store_rows(const Team team, NearRows<Kind>& near, const GroupRows<Kind>& rows, const size_type row) {
+DEVICE void store_rows(const Team team, OnChipRows<Kind>& near, const GroupRows<Kind>& rows, const size_type row) {
   constexpr int COUNT = Kind::COUNT, HEADS = Kind::HEADS;
   if constexpr (TEAM == 1) {
     copy_words<COUNT>(team, rows.reward + row * COUNT, near.reward);

@@ -26,7 +26,7 @@ typedef float obs_t;
 
 // Copy `COUNT` observation entries by the whole team. LAST: to memory that this launch does not read again.
 template <int COUNT, bool LAST, class T> DEVICE void copy_obs(const Team team, T* to, const T* from) {
-  if constexpr (COUNT * sizeof(T) % 4 != 0) {  // equal(swap *, constant 2): speed only
+  if constexpr (COUNT * sizeof(T) % 4 != 0) {  // mutant(swap *, constant 2): speed only
     for (int k : team.each(COUNT)) to[k] = from[k];
   } else if constexpr (LAST) {
     store_words<COUNT * (int)sizeof(T) / 4>(team, to, from);

@@ -19,7 +19,7 @@ struct Each {
 // computations for the agents of one thread overlap.
 constexpr int own_count(const int n) { return (n + TEAM - 1) / TEAM; }
 #define FOR_OWN(team, k, i, n)                         \
-  UNROLL_OWN for (int k = 0; k < own_count(n); ++k)  /* equal(swap <): one more iteration, without effect */ \
+  UNROLL_OWN for (int k = 0; k < own_count(n); ++k)  /* mutant(swap <): one more iteration, without effect */ \
     if (const int i = (team).rank + k * TEAM; i < (n))
 
 
@@ -52,7 +52,7 @@ template <class T, int N> struct Array {
   DEVICE T get(int i) const {
     if constexpr (!SELECTED) return of[i];
     T selected = of[0];
-    UNROLL for (int k = 1; k < N; ++k) selected = k == i ? of[k] : selected;  // equal(swap <): no index is N
+    UNROLL for (int k = 1; k < N; ++k) selected = k == i ? of[k] : selected;  // mutant(swap <): no index is N
     return selected;
   }
   DEVICE T set(int i, T value) {

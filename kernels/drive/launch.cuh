@@ -1,5 +1,7 @@
 // launch.cuh -- Definition of kernels. KERNEL(name, Call, size, body) defines the kernel `name`, whose only argument is `Call
-// call`. It runs `body` once for each `e` of [0, size), by one `team`, with a Workspace `*work` of its own.
+// call`. It runs `body` once for each `e` of [0, size), by one `team`, with a Workspace `*work` of its own. In all kernels, `call`
+// is the struct of kernel arguments, and `e` is the index of the element that a team computes, such as an environment, a tile or a
+// row.
 //
 // KERNEL_OF_STEPS runs it for steps [from, until). On a GPU these are all of [0, steps). On a CPU these are at most `piece` steps,
 // for [e, e + count), count <= lanes, and then for the next environments. Rows of one step are far from those of the next, but

@@ -89,7 +89,7 @@ DEVICE float max(float a, float b) { return a > b ? a : b; }
 DEVICE float clamp(float x, float lo, float hi) { return min(max(x, lo), hi); }
 
 DEVICE int min(int a, int b) { return a < b ? a : b; }
-DEVICE int max(int a, int b) { return a > b ? a : b; }  // equal(swap >): equal where they meet
+DEVICE int max(int a, int b) { return a > b ? a : b; }  // mutant(swap >): equal where they meet
 DEVICE int abs(int x) { return x < 0 ? (int)(0u - (u32)x) : x; }  // abs(-2^31) = -2^31
 DEVICE int clamp(int x, int lo, int hi) { return min(max(x, lo), hi); }
 
@@ -101,10 +101,10 @@ DEVICE int to_int(float x) {
 #ifdef __CUDACC__
   return __float2int_rz(x);  // saturates, and gives 0 for NaN
 #else
-  const bool fits = (x >= -2147483648.0f) & (x < 2147483648.0f);  // & rather than &&: no branch. equal(swap >=): -2^31 either way
+  const bool fits = (x >= -2147483648.0f) & (x < 2147483648.0f);  // & rather than &&: no branch. mutant(swap >=): -2^31 either way
   const int inside = (int)(fits ? x : 0.0f);
-  const int above = x > 0.0f ? 2147483647 : inside, below = x < 0.0f ? -2147483647 - 1 : 0;  // equal(swap <): 0 fits
-  return fits ? inside : x > 0.0f ? above : below;  // equal(swap >): 0 fits
+  const int above = x > 0.0f ? 2147483647 : inside, below = x < 0.0f ? -2147483647 - 1 : 0;  // mutant(swap <): 0 fits
+  return fits ? inside : x > 0.0f ? above : below;  // mutant(swap >): 0 fits
 #endif
 }
 
@@ -196,7 +196,7 @@ DEVICE float wrap_angle(float x) {
   r = r >= PI ? r - TWO_PI : r;
   r = r < -PI ? r + TWO_PI : r;
   const float outside = x * 0.0f;  // 0 or NaN
-  return (r >= -PI) & (r < PI) ? r : outside;  // equal(swap <): all 2^32 floats were tried
+  return (r >= -PI) & (r < PI) ? r : outside;  // mutant(swap <): all 2^32 floats were tried
 }
 
 // The angle in [0, TWO_PI) that differs from x by whole turns, never TWO_PI itself. An x in this range is returned unchanged.
@@ -206,7 +206,7 @@ DEVICE float wrap_turn(float x) {
   const float k = floor(x * 0.159154922f);
   float r = fma(k, -6.28318548f, x);
   r = fma(k, 1.74845553e-7f, r);
-  r = r < 0.0f ? r + TWO_PI : r;  // equal(swap <): all 2^32 floats were tried
+  r = r < 0.0f ? r + TWO_PI : r;  // mutant(swap <): all 2^32 floats were tried
   r = r >= TWO_PI ? r - TWO_PI : r;
   const float outside = x * 0.0f;  // 0 or NaN
   return (r >= 0.0f) & (r < TWO_PI) ? r : outside;
@@ -319,7 +319,7 @@ DEVICE float tanh(float x) {
 #else
   const float outer = 1.0f - divide(2.0f, exp(magnitude + magnitude) + 1.0f);
 #endif
-  return copy_sign(magnitude >= 0.55f ? outer : inner, x);  // equal(swap >=): same bits at 0.55
+  return copy_sign(magnitude >= 0.55f ? outer : inner, x);  // mutant(swap >=): same bits at 0.55
 }
 
 // The logarithm of x, positive and normal, as a sum of two floats, to 2^-30: 2 atanh((m - 1) / (m + 1)) + k ln 2.
@@ -351,8 +351,8 @@ DEVICE float pow(float x, float y) {
   log_in_two(x, &high, &low);
   const float e = y * high;
   const float e_low = fma(y, low, fma(y, high, -e));
-  const float below = e > 120.0f ? 120.0f : e;  // equal(swap >): equal where they meet
-  const float bounded = below < -120.0f ? -120.0f : below;  // keeps NaN. equal(swap <): equal where they meet
+  const float below = e > 120.0f ? 120.0f : e;  // mutant(swap >): equal where they meet
+  const float bounded = below < -120.0f ? -120.0f : below;  // keeps NaN. mutant(swap <): equal where they meet
   const float shifted = fma(bounded, 1.44269502f, ROUND);
   const float n = shifted - ROUND;
   const float r = fma(n, 1.90465421e-9f, fma(n, -0.693147182f, bounded)) + (bounded == e ? e_low : 0.0f);
@@ -360,7 +360,7 @@ DEVICE float pow(float x, float y) {
   float power = exp_small(r) * from_bits((half + 127u) << 23) * from_bits((exponent - half + 127u) << 23);
 
   const bool at_limit = x == 0.0f || x == infinity();
-  const float limit = (x == 0.0f) == (y > 0.0f) ? 0.0f : infinity();  // equal(swap >): y = 0 gives 1 anyway
+  const float limit = (x == 0.0f) == (y > 0.0f) ? 0.0f : infinity();  // mutant(swap >): y = 0 gives 1 anyway
   power = at_limit ? limit : power;
   power = x >= 0.0f ? power : not_a_number();
   power = y != y ? y : power;
@@ -376,10 +376,10 @@ DEVICE float pow_minus_1(float x, float y) {
   log_in_two(x, &high, &low);
   const float e = y * high;
   const float e_low = fma(y, low, fma(y, high, -e));
-  const bool finite = (x > 0.0f) & (x < infinity()) & (abs(e) < 80.0f);  // equal(swap < 2): both are right at 80
+  const bool finite = (x > 0.0f) & (x < infinity()) & (abs(e) < 80.0f);  // mutant(swap < 2): both are right at 80
   const float shifted = fma(finite ? e : 0.0f, 1.44269502f, ROUND);
   const float n = shifted - ROUND;
-  // equal(swap <): both are right at 1e-30
+  // mutant(swap <): both are right at 1e-30
   const float r = abs(e) < 1e-30f ? 0.0f : fma(n, 1.90465421e-9f, fma(n, -0.693147182f, e)) + e_low;
   const float scale = from_bits((bits(shifted) - bits(ROUND) + 127u) << 23);
   const float near = fma(scale, fma(r * r, exp_rest(r), r), scale - 1.0f);

@@ -8,10 +8,10 @@ template <u64 MOST> using Whole = typename Choose<(NUM_AGENTS > 32 && MOST < 0xf
 // Return the i of [0, COUNT) with the least distance(i), a whole number up to MOST. A tie goes to the lower i. All threads call it.
 template <int COUNT, u64 MOST, class Distance> DEVICE int nearest_of(const Team team, Distance distance) {
   typedef Whole<MOST * COUNT + COUNT> Key;  // (distance, i)
-  Key least = ~(Key)0;  // equal(constant): no key is as great
+  Key least = ~(Key)0;  // mutant(constant): no key is as great
   FOR_OWN(team, k, i, COUNT) {
     const Key key = (Key)distance(i) * COUNT + i;
-    least = key < least ? key : least;  // equal(swap <): equal where they meet
+    least = key < least ? key : least;  // mutant(swap <): equal where they meet
   }
   return (int)(team.min(least) % COUNT);
 }
@@ -27,7 +27,7 @@ DEVICE u32s bits(floats x) { return (u32s)x; }
 DEVICE floats from_bits(u32s x) { return (floats)x; }
 #endif
 template <class F> DEVICE F lesser(F a, F b) { return a < b ? a : b; }
-template <class F> DEVICE F greater(F a, F b) { return a > b ? a : b; }  // equal(swap >): equal where they meet
+template <class F> DEVICE F greater(F a, F b) { return a > b ? a : b; }  // mutant(swap >): equal where they meet
 #endif
 }  // namespace math
 
@@ -46,7 +46,7 @@ template <class Distance, int K> struct Nearest {
   }
   // The same for ids in ascending order, so that `<` leaves a tie to the lower one. `offer` expects most candidates to be too far.
   DEVICE void offer(Distance d, int j) {
-    if (d < distance[K - 1]) insert_next(d, j);  // equal(dropped condition, swap <): more work, same result
+    if (d < distance[K - 1]) insert_next(d, j);  // mutant(dropped condition, swap <): more work, same result
   }
   DEVICE void insert_next(Distance d, int j) {
     insert_before(d, j, [&](int k) { return d < distance[k]; });
@@ -72,7 +72,7 @@ template <class F, int K, int IDS> struct NearestWords {
   static constexpr int bits_of(int n) { return n <= 1 ? 0 : 1 + bits_of((n + 1) / 2); }
   static constexpr int ID_BITS = bits_of(IDS);
   static constexpr int PART_BITS = 30 - ID_BITS < 23 ? 30 - ID_BITS : 23;
-  // equal(swap -): any number of parts that fits
+  // mutant(swap -): any number of parts that fits
   static constexpr float MOST = (float)((1 << PART_BITS) - 1);  // distances of `bound` and more
   static constexpr u32 LEAST = 0x00800000u;                     // the bits of the least normal float
   static constexpr float NOBODY = 3e38f;
@@ -82,23 +82,23 @@ template <class F, int K, int IDS> struct NearestWords {
   F parts;
 
   DEVICE void clear(F bound) {
-    parts = MOST / bound;  // equal(swap /): may take the slow way
-    for (int k = 0; k <= K; ++k) word[k] = F{} + NOBODY;  // equal(swap +): may take the slow way
+    parts = MOST / bound;  // mutant(swap /): may take the slow way
+    for (int k = 0; k <= K; ++k) word[k] = F{} + NOBODY;  // mutant(swap +): may take the slow way
   }
   // Distances that are further apart than this never become the same number.
-  DEVICE F part() const { return 2.0f / parts; }  // equal(swap /): looks further than it has to
+  DEVICE F part() const { return 2.0f / parts; }  // mutant(swap /): looks further than it has to
   DEVICE F of(F distance, u32 id) const {
     const F scaled = distance * parts;
-    const F part = (scaled < MOST ? scaled : F{} + MOST) + math::COUNT;  // equal(swap <): equal where they meet
+    const F part = (scaled < MOST ? scaled : F{} + MOST) + math::COUNT;  // mutant(swap <): equal where they meet
     return math::from_bits((math::bits(part) << ID_BITS) + (LEAST - (math::bits(math::COUNT) << ID_BITS) + id));
   }
   // Each place takes the median of its own word, the word before it, and the new one. No place waits for another.
   DEVICE void insert(F added) {
     UNROLL for (int k = K; k > 0; --k) word[k] = math::lesser(word[k], math::greater(word[k - 1], added));
-    word[0] = math::lesser(word[0], added);  // equal(dropped statement): may take the slow way
+    word[0] = math::lesser(word[0], added);  // mutant(dropped statement): may take the slow way
   }
   // Whether the K-th is as far as `bound` or further, which its word cannot distinguish. For words that are floats.
-  // equal(swap - 2): may take the slow way
+  // mutant(swap - 2): may take the slow way
   DEVICE bool far() const { return ((math::bits(word[K - 1]) - LEAST) >> ID_BITS) >= (u32)MOST; }
   static DEVICE int id(float word) { return (int)((math::bits(word) - LEAST) & ((1u << ID_BITS) - 1u)); }
   // Whether there are K whose order is certain: no two neighbours among the K + 1 words have the same number. Free places have the

@@ -21,7 +21,7 @@ template <int A> struct NeighbourCache {
   float reach[A];
 
   template <class Found> DEVICE void remember(const Found& found, const float drift) {
-    reach[found.i] = found.all() ? math::sqrt(found.furthest) + drift : 0.0f;  // equal(constant): any hint finds the same
+    reach[found.i] = found.all() ? math::sqrt(found.furthest) + drift : 0.0f;  // mutant(constant): any hint finds the same
   }
 };
 
@@ -98,7 +98,7 @@ template <int A, int K, int PLACES, class Search> struct List {
   }
   template <class Visit> DEVICE void search(const Team team, NeighbourCache<A>& cache, const float drift, Visit visit) const {
     for (int p : team.all(A)) {
-      Found<K> found(team, p < A ? id[p] : 0, p < A, p < count);  // equal(constant): that row is never written
+      Found<K> found(team, p < A ? id[p] : 0, p < A, p < count);  // mutant(constant): that row is never written
       if (p < count) ((const Search&)*this).look(found, p, cache.reach[found.i]);
       visit(found);
       if (p < A) cache.remember(found, drift);
@@ -108,7 +108,7 @@ template <int A, int K, int PLACES, class Search> struct List {
 
 // Search all pairs of points that are here, in the order of ids.
 constexpr int SCAN = 32;  // places that are compared together
-constexpr int scanned(int n) { return (n + SCAN - 1) / SCAN * SCAN; }  // equal(swap /): more room, never read
+constexpr int scanned(int n) { return (n + SCAN - 1) / SCAN * SCAN; }  // mutant(swap /): more room, never read
 template <int A, int K> struct AllPairs : List<A, K, scanned(A), AllPairs<A, K>> {
   typedef List<A, K, scanned(A), AllPairs<A, K>> Here;
   using Here::x, Here::y, Here::id, Here::count, Here::distance;  // NOWHERE for points that are not here, and for padding
@@ -136,7 +136,7 @@ template <int A, int K> struct AllPairs : List<A, K, scanned(A), AllPairs<A, K>>
   template <class Call> DEVICE void scan(int p, int base, float bound, Call call) const {
     u32 near = 0;
     UNROLL for (int b = 0; b < SCAN; ++b) near |= (u32)(distance(p, base + b) < bound) << b;
-    if (p >= base && p < base + SCAN) near &= ~(1u << (p - base));  // equal(swap -): this processor shifts modulo 32
+    if (p >= base && p < base + SCAN) near &= ~(1u << (p - base));  // mutant(swap -): this processor shifts modulo 32
     for (; near != 0; near &= near - 1) {
       const int q = base + lowest_bit(near);
       call(distance(p, q), q);
@@ -145,11 +145,11 @@ template <int A, int K> struct AllPairs : List<A, K, scanned(A), AllPairs<A, K>>
 
   DEVICE bool quick(Found<K>& found, int p, float reach) const {
     typedef NearestWords<float, K, A> Words;
-    if (!(reach > 0.0f)) return false;  // equal(dropped condition, swap >): may take the slow way
+    if (!(reach > 0.0f)) return false;  // mutant(dropped condition, swap >): may take the slow way
     Words words;
     words.clear(reach * reach);
     for (int base = 0; base < count; base += SCAN) {
-      // equal(swap *): fewer than K are never sure
+      // mutant(swap *): fewer than K are never sure
       scan(p, base, reach * reach, [&](float d, int q) { words.insert(words.of(d, (u32)q)); });
     }
     return found.take(words, *this, p);
@@ -196,7 +196,7 @@ template <int A, int K> struct AllPairs : List<A, K, scanned(A), AllPairs<A, K>>
         Found<K> found(team, id[p], true, true);
         NearestWords<float, K, A> own;
         for (int k = 0; k <= K; ++k) own.word[k] = words.word[k][p - base];
-        if (!found.take(own, *this, p)) thorough(found, p);  // equal(dropped condition): more work, same result
+        if (!found.take(own, *this, p)) thorough(found, p);  // mutant(dropped condition): more work, same result
         visit(found);
         cache.remember(found, drift);
       }
@@ -218,7 +218,7 @@ template <int A, int K> struct Cells : List<A, K, A, Cells<A, K>> {
   using Here::x, Here::y, Here::id, Here::count, Here::distance;
   static constexpr int root(float n) { int r = 1; while ((float)((r + 1) * (r + 1)) <= n) ++r; return r; }
   static constexpr int WIDE = 3;  // number of cells whose total width is the height of a row
-  // equal(swap >): equal where they meet
+  // mutant(swap >): equal where they meet
   static constexpr float PER_SQUARE = 0.36f * K > 2.0f ? 0.36f * K : 2.0f;  // average number of points in WIDE cells
   static constexpr int MOST_ROWS = root((float)A / PER_SQUARE);
   static constexpr int CELLS = WIDE * MOST_ROWS * MOST_ROWS + 1;  // the last one has the points that are not here
@@ -244,7 +244,7 @@ template <int A, int K> struct Cells : List<A, K, A, Cells<A, K>> {
     for (int c : team.each(CELLS)) end[c] = 0;
     if (team.leader()) {
       count = all;
-      // equal(swap /): any number of rows finds the same
+      // mutant(swap /): any number of rows finds the same
       rows = math::clamp(math::to_int(math::sqrt((float)all / PER_SQUARE)), 1, MOST_ROWS);
       scale = (float)rows / length;
     }
@@ -319,22 +319,22 @@ template <int A, int K> struct Cells : List<A, K, A, Cells<A, K>> {
       top = math::max(row_of_p - h, 0);
       bottom = math::min(row_of_p + h, rows - 1);
       const float side = (float)(h + 1) / scale;
-      // equal(dropped statement, swap * 2, swap * 5, swap math::min): may take the slow way
+      // mutant(dropped statement, swap * 2, swap * 5, swap math::min): may take the slow way
       words.clear(hint > 0.0f ? math::min(hint * hint, 2.0f * side * side) : 2.0f * side * side);
       for (int row = top; row <= bottom; row += 3) {
-        // equal(swap +, swap row +): may take the slow way
+        // mutant(swap +, swap row +): may take the slow way
         const Places near = places(row, math::min(row + 2, bottom), left, right);
         for (int n = 0; n < near.count; ++n) {
           const int q = near[n];
           words.insert(words.of(distance(p, q) + (q == p ? FAR : 0.0f), (u32)q));  // a branch would delay the next load
         }
-        looked_at += near.count;  // equal(swap +=): may take the slow way
+        looked_at += near.count;  // mutant(swap +=): may take the slow way
       }
       if (looked_at > K) break;  // itself and K others
-      // equal(swap && 3): may take the slow way
+      // mutant(swap && 3): may take the slow way
       if (left == 0 && right == columns - 1 && top == 0 && bottom == rows - 1) return false;
     }
-    // equal(dropped condition): may take the slow way
+    // mutant(dropped condition): may take the slow way
     if (words.far()) return false;  // the hint is wrong, or p is far outside the square
     // Words whose distances are rounded to the same number may be in any order. The K-th neighbour may therefore be further than
     // the K-th word by the width of that rounding. A thousandth of a cell covers the rounding errors below.
@@ -378,11 +378,11 @@ template <int A, int K> struct Cells : List<A, K, A, Cells<A, K>> {
 };
 
 template <int A, int K> using Search =
-    // equal(swap >): speed only
+    // mutant(swap >): speed only
     typename Choose<(A > 256), Cells<A, K>, typename Choose<(A > 8), AllPairs<A, K>, Few<A, K>>::type>::type;
 template <int A, int K> struct Neighbours : Search<A, K> {
   template <class Env, class Visit> DEVICE void each(Env& env, const float speed, Visit visit) const {
-    // equal(swap *, constant): may take the slow way
+    // mutant(swap *, constant): may take the slow way
     this->search(env.team, env.cache.near, 2.001f * speed, visit);  // for two points, and rounding
   }
 };

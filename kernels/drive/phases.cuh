@@ -5,7 +5,7 @@
 // Whether all lanes of a warp draw the next episode's initial state ahead, as soon as one has used its own. Otherwise nearly every
 // step of 32 environments would run `reset` for one, and 31 lanes would wait.
 #ifdef __CUDACC__
-constexpr bool AHEAD = TEAM == 1 && STATE_NEAR && !HAS_SHARED && !HAS_CACHE && sizeof(State) <= 64 && !PRINTS;
+constexpr bool AHEAD = TEAM == 1 && STATE_ON_CHIP && !HAS_SHARED && !HAS_CACHE && sizeof(State) <= 64 && !PRINTS;
 #else
 constexpr bool AHEAD = false;
 #endif
@@ -33,7 +33,7 @@ DEVICE void observe_into(Env& env, const Batch& batch, const Observations& obser
   observations.row(env, view, row);
   each_group([&](auto kind, auto& group, const auto& rows) INLINED {
     if constexpr (kind.MASKED) group.mask_row = rows.action_mask + row * (kind.COUNT * kind.CHOICES);
-    if constexpr (kind.CRITIC > 0) {  // equal(swap >): of no entries none is written
+    if constexpr (kind.CRITIC > 0) {  // mutant(swap >): of no entries none is written
       float* const critic = view == NEXT ? rows.critic_obs : rows.final_critic_obs;
       group.critic_row = critic == nullptr ? nullptr : critic + row * (kind.COUNT * kind.CRITIC);
     }
@@ -76,20 +76,20 @@ DEVICE Metrics total(const Team team, const Metrics& mine) {
 // Copies a struct whose size is a multiple of 4 bytes.
 template <class T> DEVICE void copy_struct(const Team team, T& to, const T& from) { copy_words<sizeof(T) / 4>(team, &to, &from); }
 
-DEVICE State& near_state(Workspace& work, const Batch& batch, const int e) {
-#if STATE_NEAR
+DEVICE State& state_in_launch(Workspace& work, const Batch& batch, const int e) {
+#if STATE_ON_CHIP
   return work.state.value;
 #else
   return batch.state[e];
 #endif
 }
 
-DEVICE Cache& near_cache(NearCache& near, Cache&) { return near.value; }
-DEVICE Cache& near_cache(NoRows&, Cache& far) { return far; }
+DEVICE Cache& on_chip_cache(OnChipCache& near, Cache&) { return near.value; }
+DEVICE Cache& on_chip_cache(NoRows&, Cache& far) { return far; }
 
 #define MAKE_ENV(clock, cache) \
-  Env env{{}, team, near_state(work, batch, e), work.shared, CACHE_FROM(cache) batch.params, TABLE_FROM(batch.table) \
-          Random{*batch.seed, (u32)(batch.first_env + e), clock.episode, 0u, RESET}, clock.elapsed,  /* equal(purpose, constant): every caller sets it */ \
+  Env env{{}, team, state_in_launch(work, batch, e), work.shared, CACHE_FROM(cache) batch.params, TABLE_FROM(batch.table) \
+          Random{*batch.seed, (u32)(batch.first_env + e), clock.episode, 0u, RESET}, clock.elapsed,  /* mutant(purpose, constant): every caller sets it */ \
           batch.max_episode_steps, math::Divisor((float)batch.max_episode_steps, batch.inverse_horizon), false, Metrics{}}; \
   PRINT_FROM(env, batch, e)
 
@@ -98,25 +98,25 @@ DEVICE void reset_env(const Batch& batch, const Team team, Workspace& work, cons
   if (batch.mask != nullptr && !batch.mask[e]) return;
   const bool begin = batch.steps != 0;
   Clock clock = batch.clock[e];
-  team.sync();  // all have read the clock; equal(dropped sync): a sync comes before the clock is read
+  team.sync();  // all have read the clock; mutant(dropped sync): a sync comes before the clock is read
   MAKE_ENV(clock, batch.cache[e]);
   if (begin) {
     begin_episode(env, clock);
-  } else if constexpr (STATE_NEAR) {
+  } else if constexpr (STATE_ON_CHIP) {
     copy_struct(team, env.state, batch.state[e]);
     team.sync();
   }
   const Observations observations(team, batch.rows, work.obs, e, batch.num_envs);
   observe_into(env, batch, observations, NEXT, e);
   observations.keep_own(NEXT, e);
-  if constexpr (STATE_NEAR) copy_struct(team, batch.state[e], env.state);
+  if constexpr (STATE_ON_CHIP) copy_struct(team, batch.state[e], env.state);
   if (begin) {
     if (team.leader()) { clock.episode += 1; batch.clock[e] = clock; batch.metrics[e] = Metrics{}; }
     each_group([&](auto kind, const auto& rows) INLINED {
       for (int i : team.each(kind.COUNT)) rows.returns[(size_type)e * kind.COUNT + i] = 0.0f;
     }, batch.rows);
   }
-  team.sync();  // equal(dropped sync): another sync follows
+  team.sync();  // mutant(dropped sync): another sync follows
 }
 
 template <bool RANDOM> struct TeamPhases {
@@ -130,7 +130,7 @@ template <bool RANDOM> struct TeamPhases {
   // Arrays are outside of this struct, as local variables of their own: inside they would keep all of it out of registers.
   Env& env;
   EachGroup<OwnRows>& own;
-  NearState& start;      // of the next episode, if it is `drawn`
+  OnChipState& start;      // of the next episode, if it is `drawn`
   const Observations& observations;
   Clock clock;
   bool drawn = false;
@@ -143,7 +143,7 @@ template <bool RANDOM> struct TeamPhases {
   float sum;             // the return so far of the last agent, the only record if there is one agent
 
   DEVICE TeamPhases(const Batch& batch, const Team team, Workspace& work, const int e, const int until, Env& env,
-                    EachGroup<OwnRows>& own, NearState& start, const Observations& observations, const Clock& clock)
+                    EachGroup<OwnRows>& own, OnChipState& start, const Observations& observations, const Clock& clock)
       : batch(batch), team(team), work(work), e(e), until(until), env(env), own(own), start(start),
         observations(observations), clock(clock) {}
 
@@ -152,20 +152,20 @@ template <bool RANDOM> struct TeamPhases {
   DEVICE void load(const int from) {
     first = from;
     if (HAS_METRICS && team.leader()) env.metrics = batch.metrics[e];
-    if constexpr (STATE_NEAR) copy_struct(team, env.state, batch.state[e]);
-    if constexpr (CACHE_NEAR) copy_struct(team, near_cache(work.cache, batch.cache[e]), batch.cache[e]);
+    if constexpr (STATE_ON_CHIP) copy_struct(team, env.state, batch.state[e]);
+    if constexpr (CACHE_ON_CHIP) copy_struct(team, on_chip_cache(work.cache, batch.cache[e]), batch.cache[e]);
     each_group([&](auto, auto& mine, auto& near, const auto& rows) INLINED {
       load_returns(team, kept_rows(mine, near), rows, e);
     }, own, work.rows, batch.rows);
     if constexpr (RANDOM && !Observations::SPREAD) if (from == 0) observations.copy_first();
     if constexpr (!RANDOM && FETCHED) {
-      // equal(dropped condition): overwritten before it is read; equal(swap <): a launch takes a step at least
+      // mutant(dropped condition): overwritten before it is read; mutant(swap <): a launch takes a step at least
       if (from < until) fetch((size_type)from * batch.num_envs + e);
     }
     has_final = first_group(batch.rows).final_obs != nullptr;
     hold(has_final);
-    near_lanes = team.near_lanes();  // equal(dropped statement): no lanes on a CPU
-    // equal(swap ==, constant): no lanes on a CPU
+    near_lanes = team.near_lanes();  // mutant(dropped statement): no lanes on a CPU
+    // mutant(swap ==, constant): no lanes on a CPU
     if constexpr (TEAM == 1) hold(near_lanes);  // else each step asks for the thread's index again, just before its stores
   }
 
@@ -217,7 +217,7 @@ template <bool RANDOM> struct TeamPhases {
   }
 
   DEVICE void record() {
-    const Metrics counted = HAS_METRICS && over ? total(team, env.metrics) : Metrics{};  // equal(swap &&): more work, same result
+    const Metrics counted = HAS_METRICS && over ? total(team, env.metrics) : Metrics{};  // mutant(swap &&): more work, same result
     if (recorded && team.leader()) {
       if constexpr (!ONE_AGENT) store_last(batch.episode_length + row, clock.elapsed);
       if constexpr (HAS_METRICS) batch.episode_metrics[row] = counted;
@@ -247,15 +247,15 @@ template <bool RANDOM> struct TeamPhases {
   }
 
   DEVICE void observe(const View view) {
-    if (SMALL && view == FINAL && !to_final) return;  // equal(swap ==, swap && 1): SMALL is false on a CPU
+    if (SMALL && view == FINAL && !to_final) return;  // mutant(swap ==, swap && 1): SMALL is false on a CPU
     observe_into(env, batch, observations, view, row);
     observations.keep(view, row);
-    if (view == FINAL) team.sync();  // the near observation is written again; equal(dropped sync): a reset in between has a sync
+    if (view == FINAL) team.sync();  // the near observation is written again; mutant(dropped sync): a reset in between has a sync
   }
 
   DEVICE void commit() {
     observations.commit(row);
-    if constexpr (ROWS_NEAR) {
+    if constexpr (ROWS_ON_CHIP) {
       each_group([&](auto, auto& near, const auto& rows) INLINED { store_rows<RANDOM>(team, near, rows, row); }, work.rows,
                  batch.rows);
     }
@@ -270,9 +270,9 @@ template <bool RANDOM> struct TeamPhases {
   }
 
   DEVICE void store() {
-    team.sync();  // equal(dropped sync): another sync follows
-    if constexpr (STATE_NEAR) copy_struct(team, batch.state[e], env.state);
-    if constexpr (CACHE_NEAR) copy_struct(team, batch.cache[e], near_cache(work.cache, batch.cache[e]));
+    team.sync();  // mutant(dropped sync): another sync follows
+    if constexpr (STATE_ON_CHIP) copy_struct(team, batch.state[e], env.state);
+    if constexpr (CACHE_ON_CHIP) copy_struct(team, batch.cache[e], on_chip_cache(work.cache, batch.cache[e]));
     each_group([&](auto, auto& mine, auto& near, const auto& rows) INLINED {
       store_returns(team, kept_rows(mine, near), rows, e);
     }, own, work.rows, batch.rows);
@@ -281,7 +281,7 @@ template <bool RANDOM> struct TeamPhases {
       if (team.leader()) batch.metrics[e] = counted;
     }
     if (team.leader()) batch.clock[e] = clock;
-    team.sync();  // equal(dropped sync): another sync follows
+    team.sync();  // mutant(dropped sync): another sync follows
   }
 };
 
@@ -291,9 +291,9 @@ DEVICE void advance_env(const Batch& batch, const Team team, Workspace& work, co
   const Observations observations(team, batch.rows, work.obs, e, batch.num_envs);
   if constexpr (RANDOM) observations.begin();
   const Clock clock = batch.clock[e];
-  MAKE_ENV(clock, near_cache(work.cache, batch.cache[e]));
+  MAKE_ENV(clock, on_chip_cache(work.cache, batch.cache[e]));
   EachGroup<OwnRows> own;
-  NearState start;
+  OnChipState start;
   TeamPhases<RANDOM> phases(batch, team, work, e, until, env, own, start, observations, clock);
   take_steps(phases, from, until);
 }

@@ -16,8 +16,8 @@
 //                 add(array, i, value)   adds to array[i], which several threads may do between two syncs. Returns the old value
 //                 in_step(num_envs), near_any(mine, near_lanes()), warp_any(mine)   only for speed: true wherever `mine` is
 //               on a GPU also WARP_SIZE and ALL_LANES_OF_WARP, a mask that is wide enough for it (for 64 lanes a u64)
-//   Crew        threads that compute policies together for their teams (play/play.cuh): SIZE, rank, sync(). WEIGHTS_NEAR: whether
-//               a block's memory keeps the weights that all of them read
+//   WarpSet     the warps of a block that step their own environments and compute the policies for them (play/play.cuh): SIZE,
+//               rank, sync(). WEIGHTS_IN_SHARED: whether a block's memory keeps the weights that all of them read
 //   memory      block_memory() on a GPU. alone(work): that of a team that has its block alone. hold(word), lowest_bit(bits),
 //               atomic_min(word, value), atomic_add(sum, value) of whole numbers. store_last(to, value),
 //               store_record(to, float, int). load_constant(from), for data that no kernel writes
@@ -27,7 +27,7 @@
 //   SIDE_FLOATS floats that one thread computes in one vector (neighbours.cuh)
 //   KERNEL_OF_STEPS(name, Call, size, lanes, steps, piece, body): a kernel (launch.cuh)
 //   KERNEL_AHEAD(name, Call, size, body): a kernel that calls await_previous() itself (launch.cuh)
-//   KERNEL_OF_CREWS(name, Call, size, Block, load, body): a kernel of crews, whose blocks' memory is a Block
+//   KERNEL_OF_WARP_SETS(name, Call, size, Block, load, body): a kernel of warp sets, whose blocks' memory is a Block
 #pragma once
 #include "generated/sizes.cuh"
 
@@ -50,5 +50,5 @@ constexpr int MOST_LOCAL_BYTES = 4096;
 #endif
 
 // Length of an array of n numbers, rounded up to whole vectors.
-// equal(swap -, swap /): more room, never read
+// mutant(swap -, swap /): more room, never read
 constexpr int side(int n) { return (n + SIDE_FLOATS - 1) / SIDE_FLOATS * SIDE_FLOATS; }

@@ -12,7 +12,7 @@
 #include "drive/storage/staged.cuh"
 
 // Whether `mine` holds for any of the members whose rows leave together.
-// equal(swap ?): ROWS_STAGED is 0 on a CPU
+// mutant(swap ?): ROWS_STAGED is 0 on a CPU
 DEVICE bool rows_any(const Team team, bool mine) { return ROWS_STAGED ? team.warp_any(mine) : mine; }
 
 template <int COUNT> struct PlainRow {

@@ -11,7 +11,7 @@ constexpr int LANES = 16;
 #define FOR_LANES for (int l = 0; l < count; ++l)
 
 template <class T> struct SimdWords {
-  u32 word[sizeof(T) / 4][LANES];  // equal(swap /): more room, never read
+  u32 word[sizeof(T) / 4][LANES];  // mutant(swap /): more room, never read
 
   DEVICE T get(int l) const {
     T value;
@@ -28,12 +28,12 @@ struct LaneActions { Agent::Action of[Agent::HEADS]; };
 struct LaneObs { obs_t of[Agent::OBS]; };
 
 // Masks, agents that leave, critic observations, agents' numbers, scratch memory and large states are left to phases.cuh.
-// equal(swap <=, swap ==): speed only
-constexpr bool SIDE_BY_SIDE = !Agent::MASKED && !Agent::LEAVES && Agent::CRITIC == 0 && !Agent::AGENT_IDS && !HAS_SHARED && !HAS_CACHE && STATE_NEAR && sizeof(State) <= 128;
+// mutant(swap <=, swap ==): speed only
+constexpr bool SIDE_BY_SIDE = !Agent::MASKED && !Agent::LEAVES && Agent::CRITIC == 0 && !Agent::AGENT_IDS && !HAS_SHARED && !HAS_CACHE && STATE_ON_CHIP && sizeof(State) <= 128;
 
 // Whether rows are first written word by word. A compiler stores rows of 3 or 2^k entries from vectors by itself, and faster. Other
 // rows it would compute one lane after the other, which is best for long ones.
-// equal(swap -, swap != 1): speed only. equal(swap ==, constant 4): only 3 bfloat16 observations differ, which no test has
+// mutant(swap -, swap != 1): speed only. mutant(swap ==, constant 4): only 3 bfloat16 observations differ, which no test has
 constexpr bool WORD_BY_WORD = Agent::OBS != 3 && Agent::OBS <= 64 && (Agent::OBS & (Agent::OBS - 1)) != 0 && sizeof(LaneObs) % 4 == 0;
 
 struct Together {

@@ -5,6 +5,7 @@
 // Bias corrections follow the recursions of the moments for a gradient of 1. This needs no powers, and corrects rounding too. If they
 // do not belong to `step`, for example after a checkpoint was loaded, they are recomputed from step 0.
 // Constants: those of layers.cuh.
+// call: kernel arguments (drive/launch.cuh).
 #pragma once
 #include "learn/layers.cuh"
 #include "drive/halves.cuh"
@@ -13,46 +14,46 @@ constexpr float FIRST_RATE = 0.1f, SECOND_RATE = 0.001f, EPSILON = 1e-5f;  // 1 
 constexpr float RECTIFIED_EPSILON = 1e-8f;
 
 enum Verdict { SKIPPED, SOUND, UNSOUND };
-// What is known of a step before the norm of its gradient is.
+// Step size, computed before the norm of the gradient is known.
 struct StepSize {
-  int verdict;  // SOUND: it is taken if the norm is finite
+  int verdict;  // SOUND: the step is taken if the norm is finite
   float rate;   // learning rate over the first correction
   float root;   // root of the second correction, or one over it (APPROXIMATE)
   float epsilon;
 };
-// One step, which every team decides alike.
+// An optimizer step. All teams compute the same one.
 struct AdamStep : StepSize {
-  float norm, scale;  // of the gradient; by which it is clipped
+  float norm, scale;  // norm of the gradient, and the factor that clips it
 };
 // The moments of a gradient of 1 after `step` steps.
 struct Corrections { float first, second, step; };
 
 struct Update {
-  int pieces, parts;           // of `partials`; P, by which the blocks' sums are added: at most MOST_PARTS
-  int strips;                  // that one team adds up; strips * parts is at most MOST_PARTS
-  int shares;                  // by how many teams the rows of weights are shared
-  int epoch_ends;              // 1: this is an epoch's last minibatch
-  int iteration_ends;          // 1: and the last one of all
-  int reported;                // numbers that `metric_sums` has before the last
-  int norm_at;                 // which of them is the gradients' norm
+  int splits, parts;           // splits of `partial_sums`, and parts P in which they are added, at most MOST_PARTS
+  int segments;                // segments that one team sums. segments * parts is at most MOST_PARTS
+  int teams;                   // number of teams that divide the rows of weights
+  int epoch_ends;              // 1: last minibatch of an epoch
+  int iteration_ends;          // 1: last minibatch of the iteration
+  int reported;                // number of metrics in `metric_sums`
+  int norm_at;                 // index of the gradient norm among the metrics
   int rectified;               // 1: RAdam
   float target_kl;             // 0: none
-  const float* inverse;        // (1): one over the minibatch's rows in the game
-  const float* partials;       // (pieces, GRADIENT_FLOATS)
+  const float* inverse;        // (1): reciprocal number of the minibatch's active rows
+  const float* partial_sums;   // (splits, GRADIENT_FLOATS)
   float* total;                // (GRADIENT_FLOATS)
-  float* squares;              // (STRIPS - 1): sums of the squares of LANES numbers of `total`
+  float* squares;              // (SEGMENTS - 1): sums of the squares of LANES numbers of `total`
   StepSize* step_size;         // (1)
   Corrections* corrections;    // (1)
   const float* learning_rate;  // (1)
   const float* ent_coef;       // (1)
   const float* vf_coef;        // (1)
   const float* max_grad_norm;  // (1)
-  float* skip;                 // (1): 1: no step until the next iteration
-  float* bad;                  // (1): 1: a loss or gradient was not finite; no step ever
+  float* skip;                 // (1): if 1, no step is taken until the next iteration
+  float* bad;                  // (1): 1 after a non-finite loss or gradient. No step is taken from then on
   i64* iteration;              // (1): iterations so far
-  float* metric_sums;          // (reported + 1): the last one counts
+  float* metric_sums;          // (reported + 1): sums of the metrics over steps, and the number of steps
   float* step;                 // (TENSORS): steps so far, all equal
-  float* copies;               // or null: nobody reads them
+  float* packed;               // packed weights (layers.cuh), or null if no kernel reads them
   bf16* matrices;              // or null: each layer's weights and biases in bfloat16, padded with zeros to multiples of ALIGNED
   float* weights[TENSORS];     // the network's own memory, (OUT, IN) or (OUT)
   float* first[TENSORS];       // first and second moments, of the same shapes
@@ -61,17 +62,17 @@ struct Update {
 
 DEVICE bool is_finite(float x) { return (math::bits(x) & 0x7f800000u) != 0x7f800000u; }
 
-// The corrections of step `step`, from those of the step before if `made` are they.
+// Return the corrections of step `step`. made: those of the previous step. If they are of another step, the recursion starts over.
 DEVICE Corrections corrections_of(Corrections made, const float step) {
-  // equal(dropped condition, swap +, constant 1): corrections start over, same bits
+  // mutant(dropped condition, swap +, constant 1): corrections start over, same bits
   if (made.step + 1.0f != step) made = {0.0f, 0.0f, 0.0f};
   while (made.step < step) {
     const Corrections before = made;
     made.first = math::fma(FIRST_RATE, 1.0f - made.first, made.first);
     made.second = math::fma(1.0f - SECOND_RATE, made.second, SECOND_RATE);
     made.step += 1.0f;
-    // equal(swap == 1): more work, same result
-    if (made.first == before.first && made.second == before.second) made.step = step;  // they change no more
+    // mutant(swap == 1): more work, same result
+    if (made.first == before.first && made.second == before.second) made.step = step;  // they have converged
   }
   return made;
 }
@@ -109,18 +110,19 @@ DEVICE StepSize rectified_size(const int verdict, const float learning_rate, con
   size.epsilon = RECTIFIED_EPSILON / math::sqrt(corrections.second);
   return size;
 }
-// The step whose gradient has this norm, which is clipped to `max_norm`.
+// Return the step for a gradient with this norm, which is clipped to `max_norm`.
 DEVICE AdamStep clipped_step(const StepSize& size, const float norm, const float max_norm) {
   const float scale = max_norm / (norm + 1e-6f);
   const int verdict = size.verdict == SOUND && !is_finite(norm) ? UNSOUND : size.verdict;
-  return {{verdict, size.rate, size.root, size.epsilon}, norm, scale < 1.0f ? scale : 1.0f};  // equal(swap <): equal where they meet
+  // mutant(swap <): equal where they meet
+  return {{verdict, size.rate, size.root, size.epsilon}, norm, scale < 1.0f ? scale : 1.0f};
 }
-// The loss of a minibatch from the sums over its rows that are reported.
+// Return the loss of a minibatch from its reported sums.
 DEVICE float loss_of(const float* sums, const float inverse, const float ent_coef, const float vf_coef) {
   return sums[0] * inverse - ent_coef * (sums[2] * inverse) + vf_coef * (sums[1] * inverse);
 }
 
-// Updates one parameter and its moments.
+// Update one parameter and its moments.
 DEVICE void descend(float& value, float& first, float& second, const float gradient, const AdamStep& step) {
   const float scaled = gradient * step.scale;
   first = math::fma(FIRST_RATE, scaled - first, first);
@@ -132,9 +134,9 @@ DEVICE void descend(float& value, float& first, float& second, const float gradi
 
 // ---- the parameters ----
 
-// Where one row of the weights, or of biases, and what goes with it are. Or a single weight, or none (columns 0).
+// One row of a layer's weights, or its biases, with their moments and gradients. Or a single weight, or none (columns 0).
 struct WeightRow {
-  int first_number;  // its place in a gradient
+  int first_number;  // offset of the row in a gradient
   float* weights;
   float* first;
   float* second;
@@ -174,7 +176,7 @@ DEVICE WeightRow weight_of(const Update& call, const int i, const int until) {
           i < until && column < columns, call.matrices == nullptr ? nullptr : rounded};
 }
 
-// One number of them.
+// One parameter with its moments and its gradient.
 struct Weight {
   float value, first, second, gradient;
   DEVICE void load(const WeightRow& row, const int k) {
@@ -191,16 +193,16 @@ struct Weight {
   }
 };
 
-// ---- what is reported ----
+// ---- reported metrics ----
 
-// What one thread has of `metric_sums`.
+// Entries of `metric_sums` that one thread owns.
 struct Report {
   static constexpr int OWN = own_count(METRICS);
   float metric[OWN];
 
-  // visit(own, k): number k is this thread's.
+  // Call visit(own, k) for this thread's entries. Entry k is its `own`-th one.
   template <class Visit> static DEVICE void each(const Update& call, const Team team, Visit visit) {
-    UNROLL for (int own = 0; own < OWN; ++own) {  // equal(swap <): one turn more, past the end
+    UNROLL for (int own = 0; own < OWN; ++own) {  // mutant(swap <): one more iteration, past the end
       const int k = team.rank + own * TEAM;
       if (k <= call.reported) visit(own, k);
     }
@@ -208,11 +210,12 @@ struct Report {
   DEVICE void load(const Update& call, const Team team) {
     each(call, team, [&](int own, int k) INLINED { metric[own] = call.metric_sums[k]; });
   }
-  // What number k grows by, but for the norm. sums: over the rows of a minibatch; inverse: one over their number.
+  // Return the increase of entry k after a step, except for the norm. sums: reported sums of the minibatch. inverse: reciprocal
+  // number of its active rows.
   static DEVICE float change(const Update& call, const int k, const float* sums, const float inverse) {
-    return k == call.reported ? 1.0f : sums[k < call.norm_at ? k : k - 1] * inverse;  // equal(swap <): the norm is reported there
+    return k == call.reported ? 1.0f : sums[k < call.norm_at ? k : k - 1] * inverse;  // mutant(swap <): the norm is reported there
   }
-  // change(own, k): as above.
+  // Add the metrics of a step. change(own, k) returns the increase of entry k.
   template <class Change> DEVICE void add(const Update& call, const Team team, const float norm, Change change) {
     each(call, team, [&](int own, int k) INLINED { metric[own] += k == call.norm_at ? norm : change(own, k); });
   }

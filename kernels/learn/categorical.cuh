@@ -12,7 +12,8 @@ template <int HEADS, class Number> struct Categorical {
   float log_prob, entropy;   // of all heads; nats
   float head_entropy[HEADS];
 
-  // Turns logits (CHOICES) into log-probabilities: -inf where `mask` (CHOICES, or null) is 0, unless it is 0 for all of a head.
+  // Replace logits (CHOICES) by log-probabilities. They are -inf where `mask` (CHOICES, or null) is 0, unless it is 0 for a whole
+  // head.
   DEVICE Categorical(float* logits, const u8* mask, const Action* action) : log_prob(0.0f), entropy(0.0f) {
     for (int head = 0; head < HEADS; ++head) {
       const int size = head_size(head);
@@ -23,7 +24,7 @@ template <int HEADS, class Number> struct Categorical {
       float top = -math::infinity(), total = 0.0f, sum = 0.0f;
       for (int k = 0; k < size; ++k) {
         if (masked && !mask[k]) logits[k] = -math::infinity();
-        top = math::max(top, logits[k]);  // equal(swapped arguments): commutes, NaN or not
+        top = math::max(top, logits[k]);  // mutant(swapped arguments): commutes, NaN or not
       }
       for (int k = 0; k < size; ++k) {
         const float below = logits[k] - top, weight = exponential(below);
@@ -41,14 +42,14 @@ template <int HEADS, class Number> struct Categorical {
     }
   }
 
-  // Turns these into by_log_prob * d log_prob / dz + by_entropy * d entropy / dz.
-  DEVICE void differentiate(float* log_p, const Action* action, const float by_log_prob, const float by_entropy) const {
+  // Replace log-probabilities by log_prob_grad * d log_prob / dz + entropy_grad * d entropy / dz.
+  DEVICE void differentiate(float* log_p, const Action* action, const float log_prob_grad, const float entropy_grad) const {
     for (int head = 0; head < HEADS; ++head) {
       const int size = head_size(head);
       for (int k = 0; k < size; ++k) {
         const float p = exponential(log_p[k]), likelier = (k == (int)action[head] ? 1.0f : 0.0f) - p;
-        const float spread = p == 0.0f ? 0.0f : p * (log_p[k] + head_entropy[head]);  // 0 * -inf is not 0
-        log_p[k] = by_log_prob * likelier - by_entropy * spread;
+        const float entropy_term = p == 0.0f ? 0.0f : p * (log_p[k] + head_entropy[head]);  // 0 * -inf is not 0
+        log_p[k] = log_prob_grad * likelier - entropy_grad * entropy_term;
       }
       log_p += size;
     }

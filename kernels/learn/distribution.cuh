@@ -24,9 +24,9 @@ struct Distribution {
       : choices(parameters, mask, action), numbers(parameters + CHOICES, nullptr, action + DISCRETE),
         log_prob(choices.log_prob + numbers.log_prob), entropy(choices.entropy + numbers.entropy) {}
 
-  DEVICE void differentiate(float* parameters, const Action* action, const float by_log_prob, const float by_entropy) const {
-    choices.differentiate(parameters, action, by_log_prob, by_entropy);
-    numbers.differentiate(parameters + CHOICES, action + DISCRETE, by_log_prob, by_entropy);
+  DEVICE void differentiate(float* parameters, const Action* action, const float log_prob_grad, const float entropy_grad) const {
+    choices.differentiate(parameters, action, log_prob_grad, entropy_grad);
+    numbers.differentiate(parameters + CHOICES, action + DISCRETE, log_prob_grad, entropy_grad);
   }
 };
 #elif GAUSSIAN

@@ -34,7 +34,7 @@ DEVICE float hyperbolic_tangent(float x) { return math::tanh(x); }
 DEVICE float sigmoid(float x) { return math::fma(0.5f, hyperbolic_tangent(0.5f * x), 0.5f); }
 
 template <bool RELU> DEVICE float activation(float x) {
-  if constexpr (RELU) return x < 0.0f ? 0.0f : x;  // keeps NaN. equal(swap <): the result is 0 either way
+  if constexpr (RELU) return x < 0.0f ? 0.0f : x;  // keeps NaN. mutant(swap <): the result is 0 either way
   else return hyperbolic_tangent(x);
 }
 
@@ -45,7 +45,7 @@ template <bool RELU> DEVICE float activation_gradient(float y) {
 }
 
 // Entry d of an observation as the network sees it: normalised and clipped to [-10, 10], or `x` if `center` is null.
-DEVICE float seen(float x, const float* center, const float* scale, int d) {
+DEVICE float normalize_entry(float x, const float* center, const float* scale, int d) {
   return center == nullptr ? x : math::clamp((x - center[d]) * scale[d], -10.0f, 10.0f);
 }
 

@@ -13,27 +13,27 @@ template <int HEADS> struct Gaussian {
   typedef float Action;      // before squashing
   float log_prob, entropy;   // of all heads; nats. Squashed: the entropy is an estimate at `raw`
 
-  // Of means and logarithms of deviations (2 * HEADS), which stay; `raw` (HEADS) is what was drawn before squashing.
+  // parameters: means and logarithms of deviations (2 * HEADS), which are not changed. raw: actions (HEADS) before squashing.
   DEVICE Gaussian(const float* parameters, const u8*, const Action* raw) : log_prob(0.0f), entropy(0.0f) {
     for (int head = 0; head < HEADS; ++head) {
       const float log_deviation = parameters[HEADS + head];
-      const float apart = (raw[head] - parameters[head]) * exponential(-log_deviation);
+      const float standardized = (raw[head] - parameters[head]) * exponential(-log_deviation);
       float stretch = 0.0f;
       if constexpr (SQUASHED) {
         const float a = math::abs(raw[head]);
         stretch = 2.0f * (LOG_2 - a - logarithm(1.0f + exponential(-2.0f * a))) + logarithm(0.5f * box_span(head));
       }
-      log_prob -= 0.5f * apart * apart + log_deviation + HALF_LOG_TWO_PI + stretch;
+      log_prob -= 0.5f * standardized * standardized + log_deviation + HALF_LOG_TWO_PI + stretch;
       entropy += log_deviation + (0.5f + HALF_LOG_TWO_PI) + stretch;
     }
   }
 
-  // Turns the parameters into by_log_prob * d log_prob / d parameters + by_entropy * d entropy / d parameters.
-  DEVICE void differentiate(float* parameters, const Action* raw, const float by_log_prob, const float by_entropy) const {
+  // Replace the parameters by log_prob_grad * d log_prob / d parameters + entropy_grad * d entropy / d parameters.
+  DEVICE void differentiate(float* parameters, const Action* raw, const float log_prob_grad, const float entropy_grad) const {
     for (int head = 0; head < HEADS; ++head) {
-      const float inverse = exponential(-parameters[HEADS + head]), apart = (raw[head] - parameters[head]) * inverse;
-      parameters[head] = by_log_prob * (apart * inverse);
-      parameters[HEADS + head] = by_log_prob * (apart * apart - 1.0f) + by_entropy;
+      const float inverse = exponential(-parameters[HEADS + head]), standardized = (raw[head] - parameters[head]) * inverse;
+      parameters[head] = log_prob_grad * (standardized * inverse);
+      parameters[HEADS + head] = log_prob_grad * (standardized * standardized - 1.0f) + entropy_grad;
     }
   }
 };

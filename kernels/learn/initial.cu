@@ -3,6 +3,7 @@
 // Source: Saxe, McClelland & Ganguli 2014, "Exact solutions to the nonlinear dynamics of learning in deep linear neural networks".
 // Modified Gram-Schmidt on normal vectors, applied twice (Giraud, Langou & Rozloznik 2005, "The loss of orthogonality in the
 // Gram-Schmidt orthogonalization process"). One thread works in one fixed order, so the bits are equal on every machine.
+// call: kernel arguments (drive/launch.cuh).
 #include "train/normals.cuh"
 
 constexpr int LANES = 16;  // accumulators of one dot product, added in order at its end
@@ -21,7 +22,7 @@ struct Initial {
 DEVICE float dot(const float* a, const float* b, const int padded) {
   float lane[LANES] = {};
   for (int i = 0; i < padded; i += LANES) {
-    // equal(swap <): the additional accumulator is not added
+    // mutant(swap <): the additional accumulator is not added
     for (int j = 0; j < LANES; ++j) lane[j] = math::fma(a[i + j], b[i + j], lane[j]);
   }
   float sum = 0.0f;

@@ -3,11 +3,13 @@
 // Block b of B has environments [b N / B, (b + 1) N / B), counted over all processes. It permutes its rows, (T, its environments,
 // agents) of all groups that share the policy, or its sequences of T rows, and gives the m-th part of them to minibatch m. This is
 // a stratified shuffle. A chunk is the rows of one block in one minibatch. Gradients are added in a fixed order: the rows of a
-// chunk, then the chunks within each of P parts of neighbouring blocks, then the parts (update.cu). Bits therefore depend only on
-// the total N, on T and on the number of minibatches.
+// chunk, then the chunks within each of P parts of neighbouring blocks, then the parts (update.cu). A split is a range of
+// neighbouring blocks whose gradient one team adds up. Splits are computed in parallel, as in a split-K matrix product. Their
+// gradients are `partial_sums`. Bits therefore depend only on the total N, on T and on the number of minibatches.
 // Letters: T steps, N environments of this process, R rows of all groups of this process, E epochs, M minibatches per epoch, B
 // blocks of all processes.
 // Constants: AGENT_GROUPS, SEQUENCES (1: minibatches have whole sequences of T rows of one agent, 0: rows).
+// call: kernel arguments (drive/launch.cuh).
 #pragma once
 #include "learn/sums.cuh"
 
@@ -20,11 +22,11 @@ struct Moments {
 };
 
 struct Learn {
-  int num_envs, steps, blocks, pieces;   // N, T, blocks of this process, pieces into which neighbouring blocks are grouped
+  int num_envs, steps, blocks, splits;   // N, T, blocks of this process, splits into which neighbouring blocks are grouped
   int all_envs, all_blocks;           // N, B of all processes
   int first_block, envs_before;       // index of this process's first block among all, environments in the blocks before it
   int epochs, minibatches, epoch, minibatch;  // E, M, and the current ones
-  int parts;                          // parts per piece: P if there is one piece, otherwise 1. Only a CPU thread reads it
+  int parts;                          // parts per split: P if there is one split, otherwise 1. Only a CPU thread reads it
   int agents[AGENT_GROUPS];           // per group
   const u64* seed;                    // (1)
   const i64* iteration;               // (1)
@@ -34,14 +36,14 @@ struct Learn {
   const float* skip;                  // (1): if 1, the kernel returns immediately
   const float* center;                // (OBS): means for normalising observations, or null
   const float* scale;                 // (OBS): reciprocal deviations
-  const float* copies;                // packed weights (layers.cuh)
+  const float* packed;                // packed weights (layers.cuh)
   int* order;                         // (E, R): rows in the order of learning, block after block
   int* counts;                        // (E, M, B): active rows of each chunk. Other processes fill in theirs
   float* sums;                        // (E, M, B): sums of their advantages
   float* squares;                     // (E, M, B): sums of squared differences between their advantages and the minibatch's mean
   Moments* moments;                   // (E, M)
-  float* chunks;                      // (pieces, GRADIENT_FLOATS): workspace for one chunk per piece
-  float* partials;                    // (pieces, GRADIENT_FLOATS): gradient of each piece
+  float* chunks;                      // (splits, GRADIENT_FLOATS): workspace for one chunk per split
+  float* partial_sums;                // (splits, GRADIENT_FLOATS): gradient of each split
   const void* obs[AGENT_GROUPS];        // (T, N, C) rows of observed.cuh
   const void* action[AGENT_GROUPS];     // (T, N, C, HEADS) int, or float before squashing
   const u8* mask[AGENT_GROUPS];         // (T, N, C, CHOICES) or null
@@ -54,7 +56,7 @@ struct Learn {
   float* value_now[AGENT_GROUPS];
 
   // Index of the first environment of block b, both counted within this process.
-  DEVICE int first_env(int b) const { return share(first_block + b, all_envs, all_blocks) - envs_before; }
+  DEVICE int first_env(int b) const { return split_begin(first_block + b, all_envs, all_blocks) - envs_before; }
   DEVICE int agents_of_env() const {
     int sum = 0;
     for (int g = 0; g < AGENT_GROUPS; ++g) sum += agents[g];
@@ -62,46 +64,48 @@ struct Learn {
   }
   DEVICE int rows_of_env() const { return agents_of_env() * steps; }
   // Number of rows per environment that minibatches divide, or of whole sequences. A sequence is identified by its row of step 0.
-  DEVICE int drawn_of_env() const { return SEQUENCES ? agents_of_env() : rows_of_env(); }
+  DEVICE int shuffled_of_env() const { return SEQUENCES ? agents_of_env() : rows_of_env(); }
   // Begin of minibatch m's part of n rows.
-  // equal(swapped arguments 1): the product fits into 32 bits
-  DEVICE int part(int m, int n) const { return share(m, n, minibatches); }
-  DEVICE int* epoch_order(int which) const { return order + (size_type)which * drawn_of_env() * num_envs; }
+  // mutant(swapped arguments 1): the product fits into 32 bits
+  DEVICE int part(int m, int n) const { return split_begin(m, n, minibatches); }
+  DEVICE int* epoch_order(int which) const { return order + (size_type)which * shuffled_of_env() * num_envs; }
 };
 
-// Call visit(begin, end) with the blocks of each part of a piece.
-template <class Visit> DEVICE void each_part(const Learn& call, const int piece, Visit visit) {
-  const int parts = TEAM == 1 ? call.parts : 1, shares = call.pieces * parts;
-  for (int k = piece * parts; k < (piece + 1) * parts; ++k) visit(share(k, call.blocks, shares), share(k + 1, call.blocks, shares));
+// Call visit(begin, end) with the blocks of each part of a split.
+template <class Visit> DEVICE void each_part(const Learn& call, const int split, Visit visit) {
+  const int parts = TEAM == 1 ? call.parts : 1, all_parts = call.splits * parts;
+  for (int k = split * parts; k < (split + 1) * parts; ++k) {
+    visit(split_begin(k, call.blocks, all_parts), split_begin(k + 1, call.blocks, all_parts));
+  }
 }
 
 // A row of the concatenated rows of all groups, as its group and its row in the arrays of that group.
-struct Place {
+struct RowIndex {
   int group, row;
-  DEVICE Place(const Learn& call, int at) : group(0), row(at) {
-    for (; group < AGENT_GROUPS - 1; ++group) {  // equal(swap -, swap <): the last group ends the search
+  DEVICE RowIndex(const Learn& call, int at) : group(0), row(at) {
+    for (; group < AGENT_GROUPS - 1; ++group) {  // mutant(swap -, swap <): the last group ends the search
       const int rows = call.steps * call.num_envs * call.agents[group];
       if (row < rows) break;
       row -= rows;
     }
   }
   // Return the same agent's row `steps` steps later.
-  DEVICE Place later(const Learn& call, int steps) const {
-    Place place = *this;
+  DEVICE RowIndex later(const Learn& call, int steps) const {
+    RowIndex place = *this;
     place.row += steps * call.num_envs * call.agents[group];
     return place;
   }
   DEVICE u8 weight(const Learn& call) const { return call.active[group] == nullptr ? (u8)1 : call.active[group][row]; }
 };
 
-// Rows, or sequences, of one block, group and step. For j < end, the j-th one is row j + apart of `Place`.
-struct Run { int apart, end; };
+// Rows, or sequences, of one block, group and step. For j < end, the j-th one is row j + offset of `RowIndex`.
+struct Run { int offset, end; };
 
 // Return the run that contains the j-th row of block b.
 DEVICE Run run_of_block(const Learn& call, const int b, const int j) {
   const int first = call.first_env(b), envs = call.first_env(b + 1) - first, steps = SEQUENCES ? 1 : call.steps;
   int before = 0, passed = 0, agents = call.agents[0];  // rows of earlier groups: in all blocks, in this block
-  for (int g = 0; g < AGENT_GROUPS - 1; ++g) {  // equal(swap -, swap <): the last group ends the search
+  for (int g = 0; g < AGENT_GROUPS - 1; ++g) {  // mutant(swap -, swap <): the last group ends the search
     const int rows = steps * envs * agents;
     if (j < passed + rows) break;
     passed += rows;
@@ -109,5 +113,6 @@ DEVICE Run run_of_block(const Learn& call, const int b, const int j) {
     agents = call.agents[g + 1];
   }
   const int t = (j - passed) / (envs * agents), begin = passed + t * envs * agents;
-  return {before + (t * call.num_envs + first) * agents - begin, begin + envs * agents};  // equal(swap + 3): more work, same result
+  // mutant(swap + 3): more work, same result
+  return {before + (t * call.num_envs + first) * agents - begin, begin + envs * agents};
 }

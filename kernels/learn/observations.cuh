@@ -3,6 +3,7 @@
 // Rows are (e, i) of N environments with C agents. If `at` is set, rows are (slot, e, i), and `at` holds the steps of their
 // observations.
 // Constants: OBS, PARAMETERS, those of the distribution. Generated: CATEGORICAL and GAUSSIAN (0 or 1).
+// call: kernel arguments (drive/launch.cuh).
 #pragma once
 #include "train/greedy.cuh"  // included here because only one branch below is compiled
 #include "train/mixed.cuh"   // likewise
@@ -20,12 +21,12 @@
 struct Forward {
   Sample sample;               // draws actions as soon as their parameters are computed. Without `action`, none are drawn
   int rows, num_envs, agents;  // number of rows, N, C
-  int shares;                  // number of teams that divide the tiles. Each team loads the weights once
+  int teams;                   // number of teams that divide the tiles. Each team loads the weights once
   const void* obs;          // (N, C) or (T, N, C) rows of observed.cuh
   const i64* at;            // (slots, N): steps in [0, T), or null
   const float* center;      // (OBS): means for normalising observations, or null
   const float* scale;       // (OBS): reciprocal deviations
-  const float* copies;      // packed weights (layers.cuh)
+  const float* packed;      // packed weights (layers.cuh)
   float* parameters;        // (rows, PARAMETERS) or null. Not written if actions are drawn
   float* value;             // (rows)
 };

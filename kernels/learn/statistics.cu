@@ -5,6 +5,7 @@
 // precision.
 // Source: Chan, Golub & LeVeque 1979, "Updating formulae and a pairwise algorithm for computing sample variances".
 // Letters: T steps, N environments, C agents, D columns, B blocks of all processes, S slices of the steps, K = B S chunks.
+// call: kernel arguments (drive/launch.cuh).
 #include "drive/math.cuh"
 #include "learn/sums.cuh"
 
@@ -21,8 +22,8 @@ struct Statistics {
   float* mean;                // (D)
   float* squares;             // (K, D): sums of squared differences from the mean
   float* variance;            // (D)
-  double* mean_so_far;        // (D): over all rows that were ever merged
-  double* variance_so_far;    // (D)
+  double* running_mean;       // (D): mean over all rows merged so far
+  double* running_variance;   // (D)
   double* count;              // (1): number of these rows
 };
 struct Scaling {
@@ -32,7 +33,7 @@ struct Scaling {
   float* center;           // (D), or null
   float* scale;            // (D): reciprocal standard deviation
 };
-struct Follow {
+struct Accumulate {
   int num_envs, agents, steps;
   const float* gamma;      // (1)
   const float* reward;     // (T, N, C)
@@ -66,10 +67,10 @@ struct Column {
     column = e - chunk * call.columns;
     chunk_of_all = of_all * call.slices + slice;
     place = (size_type)chunk_of_all * call.columns + column;
-    first_env = share(of_all, call.all_envs, call.all_blocks) - call.envs_before;
-    end_env = share(of_all + 1, call.all_envs, call.all_blocks) - call.envs_before;
-    first_step = share(slice, call.steps, call.slices);  // equal(swapped arguments 1): the product fits into 32 bits
-    end_step = share(slice + 1, call.steps, call.slices);
+    first_env = split_begin(of_all, call.all_envs, call.all_blocks) - call.envs_before;
+    end_env = split_begin(of_all + 1, call.all_envs, call.all_blocks) - call.envs_before;
+    first_step = split_begin(slice, call.steps, call.slices);  // mutant(swapped arguments 1): the product fits into 32 bits
+    end_step = split_begin(slice + 1, call.steps, call.slices);
   }
   // Call visit(value) for each row that counts.
   template <class Visit> DEVICE void each(const Statistics& call, const Visit visit) const {
@@ -103,8 +104,8 @@ DEVICE void square_column(const Statistics& call, const int e) {
   const float mean = call.mean[own.column];
   float sum = 0.0f;
   own.each(call, [&](const float value) INLINED {
-    const float apart = value - mean;
-    sum = math::fma(apart, apart, sum);
+    const float delta = value - mean;
+    sum = math::fma(delta, delta, sum);
   });
   call.squares[own.place] = sum;
 }
@@ -116,17 +117,17 @@ DEVICE float mean_of_chunks(const Statistics& call, const float* sums, const int
     sum += (double)sums[(size_type)chunk * call.columns + column];
   }
   const i64 rows = all_rows(call);
-  return (float)(sum / (double)(rows > 0 ? rows : 1));  // equal(constant 2): no rows sum to 0
+  return (float)(sum / (double)(rows > 0 ? rows : 1));  // mutant(constant 2): no rows sum to 0
 }
 
 // Merge the moments of these rows into the running ones.
 DEVICE void merge_column(const Statistics& call, const int column) {
-  const double rows = (double)all_rows(call), count = *call.count, total = count + rows, mean = call.mean_so_far[column];
-  const double apart = (double)call.mean[column] - mean;
-  const double spread =
-      call.variance_so_far[column] * count + (double)call.variance[column] * rows + apart * apart * count * rows / total;
-  call.mean_so_far[column] = mean + apart * rows / total;
-  call.variance_so_far[column] = spread / total;
+  const double rows = (double)all_rows(call), count = *call.count, total = count + rows, mean = call.running_mean[column];
+  const double delta = (double)call.mean[column] - mean;
+  const double m2 =
+      call.running_variance[column] * count + (double)call.variance[column] * rows + delta * delta * count * rows / total;
+  call.running_mean[column] = mean + delta * rows / total;
+  call.running_variance[column] = m2 / total;
 }
 
 // A root and a division, because a reciprocal square root may differ between devices.
@@ -136,23 +137,23 @@ DEVICE void scale_column(const Scaling& call, const int column) {
 }
 
 // Compute the discounted returns of row (e, i), row in [0, N * C). PAUSES: agents may be inactive.
-template <bool PAUSES> DEVICE void follow_row(const Follow& call, const int row) {
+template <bool PAUSES> DEVICE void accumulate_row(const Accumulate& call, const int row) {
   const int e = row / call.agents;
   float running = call.running[row];
-  size_type earned = row;  // step that earns the rewards: the last active one, or row 0 for a held one
+  size_type credited_step = row;  // row that is credited with the rewards: the last active one, or row 0 for a held one
   bool known = PAUSES && call.held[row] & 3;
   for (int t = 0; t < call.steps; ++t) {
     const size_type step = (size_type)t * call.num_envs + e, at = (size_type)t * call.num_envs * call.agents + row;
     const bool active = !PAUSES || call.active[at];
     const float reward = call.reward[at];
     if constexpr (PAUSES) call.counts[at] = active;
-    if (active) earned = at;
+    if (active) credited_step = at;
     known = known || active;
-    // Add the reward to the return of the step that earned it.
+    // Add the reward to the return of the credited step.
     if (known) {
       running = (active ? *call.gamma * running : running) + reward;
-      call.returns[earned] = running;
-      if constexpr (PAUSES) { if (reward != 0.0f) call.counts[earned] = 1; }
+      call.returns[credited_step] = running;
+      if constexpr (PAUSES) { if (reward != 0.0f) call.counts[credited_step] = 1; }
     }
     if (call.terminated[step] || call.truncated[step]) {
       running = 0.0f;
@@ -161,17 +162,17 @@ template <bool PAUSES> DEVICE void follow_row(const Follow& call, const int row)
   }
   call.running[row] = running;
 }
-DEVICE void follow(const Follow& call, const int row) {
-  if (call.active == nullptr) follow_row<false>(call, row);
-  else follow_row<true>(call, row);
+DEVICE void accumulate_agent(const Accumulate& call, const int row) {
+  if (call.active == nullptr) accumulate_row<false>(call, row);
+  else accumulate_row<true>(call, row);
 }
 
 #include "drive/launch.cuh"
 KERNEL(sum_columns, Statistics, call.blocks * call.slices * call.columns, sum_column(call, e))
-KERNEL(find_means, Statistics, call.columns, call.mean[e] = mean_of_chunks(call, call.sums, e))
+KERNEL(compute_means, Statistics, call.columns, call.mean[e] = mean_of_chunks(call, call.sums, e))
 KERNEL(square_columns, Statistics, call.blocks * call.slices * call.columns, square_column(call, e))
-KERNEL(find_variances, Statistics, call.columns, call.variance[e] = mean_of_chunks(call, call.squares, e))
+KERNEL(compute_variances, Statistics, call.columns, call.variance[e] = mean_of_chunks(call, call.squares, e))
 KERNEL(merge, Statistics, call.columns, merge_column(call, e))
 KERNEL(count_rows, Statistics, 1, *call.count += (double)all_rows(call))
-KERNEL(find_scales, Scaling, call.columns, scale_column(call, e))
-KERNEL(follow_returns, Follow, call.num_envs * call.agents, follow(call, e))
+KERNEL(compute_scales, Scaling, call.columns, scale_column(call, e))
+KERNEL(accumulate_returns, Accumulate, call.num_envs * call.agents, accumulate_agent(call, e))

@@ -2,10 +2,10 @@
 // chain c adds numbers c, c + CHAINS, ..., then a tree over the chains.
 #pragma once
 
-// Begin of the k-th of `shares` even splits of n: k * n / shares, rounded down, without 64-bit arithmetic. shares < 2^15.
-DEVICE int share(const int k, const int n, const int shares) {
-  const int each = n / shares;
-  return k * each + k * (n - each * shares) / shares;
+// Begin of the k-th of `splits` even splits of n: k * n / splits, rounded down, without 64-bit arithmetic. splits < 2^15.
+DEVICE int split_begin(const int k, const int n, const int splits) {
+  const int each = n / splits;
+  return k * each + k * (n - each * splits) / splits;
 }
 
 constexpr int CHAINS = 128;  // a power of two
@@ -32,15 +32,15 @@ template <class T> DEVICE T add_halves(const Team team, const T (&of)[CHAINS], c
 }
 #else
 template <class T> DEVICE T add_halves(const Team team, T (&of)[CHAINS], const int used) {
-  for (int half = CHAINS / 2; half > 0; half /= 2) {  // equal(swap /): unused chains are skipped
-    if (half >= used) continue;  // equal(swap >=): no chain is added to another
+  for (int half = CHAINS / 2; half > 0; half /= 2) {  // mutant(swap /): unused chains are skipped
+    if (half >= used) continue;  // mutant(swap >=): no chain is added to another
     team.sync();  // the level above is written before this one reads it
-    for (int c : team.each(used < 2 * half ? used - half : half)) of[c] += of[c + half];  // equal(swap <): equal where they meet
+    for (int c : team.each(used < 2 * half ? used - half : half)) of[c] += of[c + half];  // mutant(swap <): equal where they meet
   }
   team.sync();  // the last level is written before all threads read the sum
   return of[0];
 }
 #endif
 // Number of chains that n numbers use.
-// equal(swap <, constant 1): equal where they meet. equal(constant 2): 0 + 0
+// mutant(swap <, constant 1): equal where they meet. mutant(constant 2): 0 + 0
 DEVICE int chains_of(const int n) { return n < 1 ? 1 : n < CHAINS ? n : CHAINS; }

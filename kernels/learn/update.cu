@@ -1,26 +1,28 @@
-// update.cu -- From the gradients of pieces to new weights: reduction, clipping by the norm, Adam, and the packed weights.
+// update.cu -- Optimizer step: sum the gradients of all splits, clip by the global norm, apply Adam or RAdam, and pack the weights.
+//
+// call: kernel arguments (drive/launch.cuh).
 #include "learn/adam.cuh"
 #include "learn/sums.cuh"
 
-constexpr int LANES = PAD;                                                 // numbers of `total` that one team adds up
-constexpr int STRIPS = GRADIENT_FLOATS / LANES;                            // so many; the last one is of what is reported
-constexpr int MOST_PARTS = 32;  // equal(constant): more room, never read
-static_assert(METRICS == LANES, "what is reported is one strip");
-// What one thread adds up of a strip: on a GPU four numbers, so that a team loads all at once.
+constexpr int LANES = PAD;  // numbers of a segment of `total`, the unit of work of the reduction
+constexpr int SEGMENTS = GRADIENT_FLOATS / LANES;  // number of segments. The last one has the reported metrics
+constexpr int MOST_PARTS = 32;  // mutant(constant): more room, never read
+static_assert(METRICS == LANES, "the reported metrics are one segment");
+// Numbers of a segment that one thread sums. On a GPU these are four, so that a team loads all of them at the same time.
 typedef Choose<SIDE_FLOATS == 1, Four, Lanes<LANES>>::type Side;
-// equal(swap == 2, constant 3, constant 4, constant 5): same order of sums
+// mutant(swap == 2, constant 3, constant 4, constant 5): same order of sums
 constexpr int SIDE = SIDE_FLOATS == 1 ? 4 : LANES, ACROSS = LANES / SIDE, AT_ONCE = SIDE_FLOATS == 1 ? 8 : 1;
 
 struct Workspace {
-  alignas(16) float part[MOST_PARTS][LANES];  // of each strip: sums over the pieces of each part
-  alignas(16) float sum[MOST_PARTS][LANES];   // of each strip
+  alignas(16) float part[MOST_PARTS][LANES];  // sums of each segment over the splits of each part
+  alignas(16) float sum[MOST_PARTS][LANES];   // sums of each segment
   float chain[CHAINS];
   float factor;  // of RAdam
 };
 
 // ---- the sum of the gradients ----
 
-// Scalars that the last strip's team prefetches, so that their latency overlaps the reduction.
+// Scalars that the team of the last segment prefetches, so that their latency overlaps the reduction.
 struct StepInputs {
   float inverse, ent_coef, vf_coef, learning_rate, step;
   Corrections made;
@@ -30,40 +32,40 @@ struct StepInputs {
     ent_coef = *call.ent_coef;
     vf_coef = *call.vf_coef;
     learning_rate = *call.learning_rate;
-    step = call.step[0] + 1.0f;  // equal(constant 1): equal for all of the tensors
-    made = *call.corrections;  // equal(dropped statement): corrections start over, same bits
+    step = call.step[0] + 1.0f;  // mutant(constant 1): equal for all of the tensors
+    made = *call.corrections;  // mutant(dropped statement): corrections start over, same bits
   }
-  // By the leader; `sums` is what is reported.
+  // Store the step size. Only the team's leader calls it. sums: reported metrics.
   DEVICE void store(const Update& call, const float* sums, const float factor, const float bad) const {
     const float loss = loss_of(sums, inverse, ent_coef, vf_coef);
     *call.corrections = made;
-    const bool sound = is_finite(loss) && !(bad > 0.0f);  // equal(constant): it is 0 or 1
+    const bool sound = is_finite(loss) && !(bad > 0.0f);  // mutant(constant): it is 0 or 1
     const int verdict = sound ? SOUND : UNSOUND;
     *call.step_size =
         call.rectified ? rectified_size(verdict, learning_rate, made, factor) : step_size(verdict, learning_rate, made);
   }
 };
 
-// Some strips of `total`, from e * call.strips on: their sums, and the squares of these.
-DEVICE void reduce_strips(const Update& call, const Team team, Workspace& work, const int e) {
-  release_next();  // equal(dropped statement): GPU speed only
-  await_previous();  // equal(dropped statement): a CPU launch has ended by then
+// Sum call.segments segments of `total` over all splits, from segment e * call.segments on, and store the sums of their squares.
+DEVICE void reduce_segments(const Update& call, const Team team, Workspace& work, const int e) {
+  release_next();  // mutant(dropped statement): GPU speed only
+  await_previous();  // mutant(dropped statement): a CPU launch has ended by then
   const float skip = *call.skip, bad = *call.bad;
-  const int begin_strip = e * call.strips, strips = math::min(call.strips, STRIPS - begin_strip);
-  const bool last = begin_strip + strips == STRIPS;
+  const int begin_segment = e * call.segments, segments = math::min(call.segments, SEGMENTS - begin_segment);
+  const bool last = begin_segment + segments == SEGMENTS;
   StepInputs inputs{};
-  if (last) inputs.load(call);  // equal(dropped condition): more work, same result
-  // RAdam's factor is computed by the last thread, which often has no pieces to add.
+  if (last) inputs.load(call);  // mutant(dropped condition): more work, same result
+  // RAdam's factor is computed by the last thread, which often has no splits to add.
   if (last && call.rectified && team.rank == TEAM - 1) work.factor = rectification(inputs.step);
-  const int of_strip = call.parts * ACROSS;
-  for (int k : team.each(strips * of_strip)) {
-    const int strip = call.strips == 1 ? 0 : k / of_strip, within = k - strip * of_strip;
+  const int of_segment = call.parts * ACROSS;
+  for (int k : team.each(segments * of_segment)) {
+    const int segment = call.segments == 1 ? 0 : k / of_segment, within = k - segment * of_segment;
     const int part = within / ACROSS, lane = within % ACROSS * SIDE;
-    // equal(swapped arguments 1): the product fits into 32 bits
-    const int begin = share(part, call.pieces, call.parts), end = share(part + 1, call.pieces, call.parts);
-    const float* const from = call.partials + (begin_strip + strip) * LANES + lane;
+    // mutant(swapped arguments 1): the product fits into 32 bits
+    const int begin = split_begin(part, call.splits, call.parts), end = split_begin(part + 1, call.splits, call.parts);
+    const float* const from = call.partial_sums + (begin_segment + segment) * LANES + lane;
     Side sum{};
-    for (int first = begin; first < end; first += AT_ONCE) {  // equal(swap <): one turn more, of no pieces
+    for (int first = begin; first < end; first += AT_ONCE) {  // mutant(swap <): one more iteration, without splits
       Side more[AT_ONCE];
       UNROLL for (int j = 0; j < AT_ONCE; ++j) {
         if (first + j < end) more[j].load(from + (size_type)(first + j) * GRADIENT_FLOATS);
@@ -72,31 +74,31 @@ DEVICE void reduce_strips(const Update& call, const Team team, Workspace& work, 
         if (first + j < end) sum.add(more[j]);
       }
     }
-    sum.store(work.part[strip * call.parts + part] + lane);
+    sum.store(work.part[segment * call.parts + part] + lane);
   }
-  if (skip > 0.0f) {  // equal(constant): it is 0 or 1
-    if (last && team.leader()) call.step_size->verdict = SKIPPED;  // equal(swap &&): all write the same
+  if (skip > 0.0f) {  // mutant(constant): it is 0 or 1
+    if (last && team.leader()) call.step_size->verdict = SKIPPED;  // mutant(swap &&): all write the same
     return;
   }
-  if (last) inputs.made = corrections_of(inputs.made, inputs.step);  // equal(dropped condition): more work, same result
+  if (last) inputs.made = corrections_of(inputs.made, inputs.step);  // mutant(dropped condition): more work, same result
   team.sync();
-  for (int k : team.each(strips * ACROSS)) {
-    const int strip = k / ACROSS, lane = k % ACROSS * SIDE;
+  for (int k : team.each(segments * ACROSS)) {
+    const int segment = k / ACROSS, lane = k % ACROSS * SIDE;
     Side total{}, more;
     UNROLL_TIMES(8) for (int part = 0; part < call.parts; ++part) {
-      more.load(work.part[strip * call.parts + part] + lane);
+      more.load(work.part[segment * call.parts + part] + lane);
       total.add(more);
     }
-    total.store(call.total + (begin_strip + strip) * LANES + lane);
-    total.store(work.sum[strip] + lane);
+    total.store(call.total + (begin_segment + segment) * LANES + lane);
+    total.store(work.sum[segment] + lane);
   }
   team.sync();
-  for (int strip : team.each(last ? strips - 1 : strips)) {
+  for (int segment : team.each(last ? segments - 1 : segments)) {
     float square = 0.0f;
-    for (int j = 0; j < LANES; ++j) square = math::fma(work.sum[strip][j], work.sum[strip][j], square);
-    call.squares[begin_strip + strip] = square;
+    for (int j = 0; j < LANES; ++j) square = math::fma(work.sum[segment][j], work.sum[segment][j], square);
+    call.squares[begin_segment + segment] = square;
   }
-  if (last && team.leader()) inputs.store(call, work.sum[strips - 1], work.factor, bad);
+  if (last && team.leader()) inputs.store(call, work.sum[segments - 1], work.factor, bad);
 }
 
 // ---- the step ----
@@ -104,16 +106,17 @@ DEVICE void reduce_strips(const Update& call, const Team team, Workspace& work, 
 DEVICE AdamStep decide_step(const Update& call, const Team team, Workspace& work) {
   const StepSize size = *call.step_size;
   const float max_norm = *call.max_grad_norm;
-  const int used = chains_of(STRIPS - 1);  // equal(swap -): empty chains add 0
+  const int used = chains_of(SEGMENTS - 1);  // mutant(swap -): empty chains add 0
   for (int c : team.each(used)) {
     float square = 0.0f;
-    UNROLL_TIMES(16) for (int strip = c; strip < STRIPS - 1; strip += CHAINS) square += call.squares[strip];
+    UNROLL_TIMES(16) for (int segment = c; segment < SEGMENTS - 1; segment += CHAINS) square += call.squares[segment];
     work.chain[c] = square;
   }
   return clipped_step(size, math::sqrt(add_halves(team, work.chain, used)), max_norm);
 }
 
-// What the launches after this one read. One team stores it, and prefetches its inputs, lest all teams wait for it.
+// Results of the step that later launches read. One team prefetches the inputs and stores the results, so that the others do not
+// wait for them.
 struct StepRecord {
   Report report;
   float change[Report::OWN], divergence, steps;
@@ -122,10 +125,10 @@ struct StepRecord {
     const float* const sums = call.total + GRADIENT_FLOATS - METRICS;
     const float inverse = *call.inverse;
     divergence = sums[4] * inverse;
-    steps = call.step[0];  // equal(constant): equal for all of the tensors
+    steps = call.step[0];  // mutant(constant): equal for all of the tensors
     report.load(call, team);
     Report::each(call, team, [&](int own, int k) INLINED {
-      if (k != call.norm_at) change[own] = Report::change(call, k, sums, inverse);  // equal(dropped condition): not read there
+      if (k != call.norm_at) change[own] = Report::change(call, k, sums, inverse);  // mutant(dropped condition): not read there
     });
   }
   DEVICE void store(const Update& call, const Team team, const AdamStep& step) {
@@ -146,29 +149,29 @@ struct StepRecord {
   }
 };
 
-// Puts one row of a layer's weights, or its biases, into `copies`.
-template <class Here> DEVICE void copy_row(const Update& call, const Team team, Here, const int row) {
-  float* const transposed = call.copies + Here::FORWARD_BEFORE;
+// Pack one row of a layer's weights, or its biases.
+template <class Here> DEVICE void pack_layer_row(const Update& call, const Team team, Here, const int row) {
+  float* const transposed = call.packed + Here::FORWARD_BEFORE;
   if (row == Here::OUT) {
     NO_UNROLL for (int n : team.each(Here::OUT)) transposed[Here::IN * Here::OUT_PAD + n] = call.weights[2 * Here::NUMBER + 1][n];
     return;
   }
   const float* const weights = call.weights[2 * Here::NUMBER] + (size_type)row * Here::IN;
-  float* const own = call.copies + Here::BACKWARD_BEFORE + row * Here::IN_PAD;
+  float* const own = call.packed + Here::BACKWARD_BEFORE + row * Here::IN_PAD;
   NO_UNROLL for (int k : team.each(Here::IN)) {
     transposed[k * Here::OUT_PAD + row] = weights[k];
-    if constexpr (COPY_FIRST || !Here::FIRST) own[k] = weights[k];
+    if constexpr (PACK_FIRST || !Here::FIRST) own[k] = weights[k];
   }
 }
 
-DEVICE void lay_out_row(const Update& call, const Team team, const int e) {
-  visit_row(e, [&](auto layer, const int row, int) INLINED { copy_row(call, team, layer, row); });
+DEVICE void pack_row(const Update& call, const Team team, const int e) {
+  visit_row(e, [&](auto layer, const int row, int) INLINED { pack_layer_row(call, team, layer, row); });
 }
 
 // Decide the step. The first team also records it.
 DEVICE AdamStep decide_and_record(const Update& call, const Team team, Workspace& work, const int e) {
   StepRecord record;
-  if (e == 0) record.load(call, team);  // equal(dropped condition): more work, same result
+  if (e == 0) record.load(call, team);  // mutant(dropped condition): more work, same result
   const AdamStep step = decide_step(call, team, work);
   if (e == 0) record.store(call, team, step);
   return step;
@@ -197,21 +200,22 @@ struct Weights {
   }
 };
 
-// Share e of the numbers of a gradient.
+// Split e of the numbers of a gradient.
 struct Numbers {
   int from, until;
   DEVICE Numbers(const Update& call, const int e)
-      : from(share(e, GRADIENT_FLOATS - METRICS, call.shares)), until(share(e + 1, GRADIENT_FLOATS - METRICS, call.shares)) {}
+      : from(split_begin(e, GRADIENT_FLOATS - METRICS, call.teams)),
+        until(split_begin(e + 1, GRADIENT_FLOATS - METRICS, call.teams)) {}
 };
 
-// Share e of the weights takes its step, without copies. Rows may be of any length.
+// Update the weights of split e, without packing them. Rows may have any length.
 DEVICE void update_numbers(const Update& call, const Team team, Workspace& work, const int e) {
   const Numbers of(call, e);
   AdamStep step;
   NO_UNROLL for (int i = of.from; i < of.until; i += 2 * TEAM) {  // one copy of the code for all iterations
     Weights some;
     some.load(call, i + team.rank, of.until);
-    if (i == of.from) await_previous();  // equal(dropped condition, swap ==): a CPU launch has ended by then
+    if (i == of.from) await_previous();  // mutant(dropped condition, swap ==): a CPU launch has ended by then
     some.load_gradients();
     // Each thread prefetches its first weights while the step is decided.
     if (i == of.from) step = decide_and_record(call, team, work, e);
@@ -219,8 +223,8 @@ DEVICE void update_numbers(const Update& call, const Team team, Workspace& work,
     some.take_step(step);
   }
 }
-// Round share e of the weights to `matrices`.
-DEVICE void round_share(const Update& call, const Team team, const int e) {
+// Round the weights of split e to `matrices`.
+DEVICE void round_split(const Update& call, const Team team, const int e) {
   const Numbers of(call, e);
   for (int i = of.from + team.rank; i < of.until; i += TEAM) {
     const WeightRow row = weight_of(call, i, of.until);
@@ -228,24 +232,24 @@ DEVICE void round_share(const Update& call, const Team team, const int e) {
   }
 }
 
-// Share e of the rows of the weights takes its step, and is copied.
+// Update and pack the rows of split e.
 DEVICE void update_rows(const Update& call, const Team team, Workspace& work, const int e) {
-  // equal(swapped arguments 1): the product fits into 32 bits
-  const int from = share(e, ROWS_OF_WEIGHTS, call.shares), until = share(e + 1, ROWS_OF_WEIGHTS, call.shares);
-  // Each thread prefetches its first weight while the step is decided.
+  // mutant(swapped arguments 1): the product fits into 32 bits
+  const int from = split_begin(e, ROWS_OF_WEIGHTS, call.teams), until = split_begin(e + 1, ROWS_OF_WEIGHTS, call.teams);
+  // Prefetch the first weight of each thread while the step is decided.
   const WeightRow first = weight_row(call, from);
-  const bool loads = TEAM > 1 && team.rank < first.columns;  // equal(swap >): loads again what it loaded ahead
+  const bool loads = TEAM > 1 && team.rank < first.columns;  // mutant(swap >): loads the prefetched weight again
   Weight ahead;
   if (loads) ahead.load(first, team.rank);
-  await_previous();  // equal(dropped statement): a CPU launch has ended by then
+  await_previous();  // mutant(dropped statement): a CPU launch has ended by then
   if (loads) ahead.load_gradient(first, team.rank);
   const AdamStep step = decide_and_record(call, team, work, e);
   if (step.verdict != SOUND) return;
   NO_UNROLL for (int r = from; r < until; ++r) {
     const WeightRow row = weight_row(call, r);
-    NO_UNROLL for (int k : team.each(row.columns)) {  // a GPU's members have one or two: short code is sooner there
+    NO_UNROLL for (int k : team.each(row.columns)) {  // a GPU thread has one or two, for which short code is faster
       Weight own;
-      if (TEAM > 1 && r == from && k == team.rank) {  // equal(constant): loads again what it loaded ahead
+      if (TEAM > 1 && r == from && k == team.rank) {  // mutant(constant): loads the prefetched weight again
         own = ahead;
       } else {
         own.load(row, k);
@@ -253,23 +257,24 @@ DEVICE void update_rows(const Update& call, const Team team, Workspace& work, co
       }
       own.take_step(row, k, step);
     }
-    team.sync();  // equal(dropped sync, dropped statement): each member copies what it wrote itself
-    lay_out_row(call, team, r);
+    team.sync();  // mutant(dropped sync, dropped statement): each thread packs the weights that it wrote
+    pack_row(call, team, r);
   }
 }
 
-DEVICE void update_share(const Update& call, const Team team, Workspace& work, const int e) {
-  if (call.copies == nullptr) {
-    release_next();  // equal(dropped statement): GPU speed only
+DEVICE void update_split(const Update& call, const Team team, Workspace& work, const int e) {
+  if (call.packed == nullptr) {
+    release_next();  // mutant(dropped statement): GPU speed only
     update_numbers(call, team, work, e);
   } else {
-    // Who reads copies computes exactly, in blocks with so much memory that those that come early keep this launch waiting.
+    // With packed weights the next launch is a float32 kernel. Its blocks use so much shared memory that an early start would delay
+    // this launch.
     update_rows(call, team, work, e);
   }
 }
 
 #include "drive/launch.cuh"
-KERNEL(lay_out, Update, ROWS_OF_WEIGHTS, lay_out_row(call, team, e))
-KERNEL(round_weights, Update, call.shares, round_share(call, team, e))
-KERNEL_AHEAD(reduce, Update, (STRIPS + call.strips - 1) / call.strips, reduce_strips(call, team, *work, e))
-KERNEL_AHEAD(update, Update, call.shares, update_share(call, team, *work, e))
+KERNEL(pack, Update, ROWS_OF_WEIGHTS, pack_row(call, team, e))
+KERNEL(round_weights, Update, call.teams, round_split(call, team, e))
+KERNEL_AHEAD(reduce, Update, (SEGMENTS + call.segments - 1) / call.segments, reduce_segments(call, team, *work, e))
+KERNEL_AHEAD(update, Update, call.teams, update_split(call, team, *work, e))

@@ -1,9 +1,9 @@
-// perceptron.cuh -- Forward pass of a perceptron for a few rows, by the threads of one crew (play.cuh), with weights in shared
+// perceptron.cuh -- Forward pass of a perceptron for a few rows, by the threads of one warp set (play.cuh), with weights in shared
 // memory. It has the bits of learn/exact/network.cuh: each output is one chain of fused multiply-adds in ascending order, which
 // begins with the bias.
 //
 // A Network is generated. It has OBS, PARAMETERS, TOWERS, LAYERS (linear ones), RELU, width(tower, layer) and outputs(tower,
-// layer), AGENTS (rows of one environment), and COPIED (size of the packed weights for forward passes, as in layers.cuh). With
+// layer), AGENTS (rows of one environment), and PACKED (size of the packed weights for forward passes, as in layers.cuh). With
 // hidden state it also has STATE (numbers of an agent's state, otherwise 0), SIZE (units of the recurrent core), HIDDEN (layers
 // before the core), GATED (linear layers of the core, whose outputs are three gates of each unit), gated(layer), GRU (otherwise
 // MinGRU).
@@ -40,7 +40,7 @@ template <class Network, int T, int L> constexpr int weights_before() {
 
 // A network's weights in global memory.
 template <class Network> struct Source {
-  const float* copies;  // packed weights (learn/update.cu)
+  const float* packed;  // packed weights (learn/update.cu)
   const float* center;  // (OBS): means for normalising observations, or null
   const float* scale;   // (OBS): reciprocal deviations
 };
@@ -48,7 +48,7 @@ template <class Network> struct Source {
 // The same in shared memory.
 template <class Network> struct Weights {
   static constexpr int NUMBERS = weights_before<Network, Network::TOWERS, 0>();
-  static_assert(NUMBERS == Network::COPIED, "copies are laid out in another way");
+  static_assert(NUMBERS == Network::PACKED, "the host packs weights in another layout");
   alignas(16) float layers[NUMBERS];
   float center[Network::OBS], scale[Network::OBS];
 };
@@ -57,38 +57,39 @@ template <class Network> struct Weights {
 template <int COUNT, int THREADS> DEVICE void copy_numbers(float* to, const float* from, const int thread) {
   constexpr int AT_ONCE = 8;
   for (int first = thread; first < COUNT / 4; first += AT_ONCE * THREADS) {
-    Pack<4> kept[AT_ONCE];
+    Pack<4> loaded[AT_ONCE];
     UNROLL for (int k = 0; k < AT_ONCE; ++k) {
-      if (first + k * THREADS < COUNT / 4) kept[k] = ((const Pack<4>*)from)[first + k * THREADS];
+      if (first + k * THREADS < COUNT / 4) loaded[k] = ((const Pack<4>*)from)[first + k * THREADS];
     }
     UNROLL for (int k = 0; k < AT_ONCE; ++k) {
-      if (first + k * THREADS < COUNT / 4) ((Pack<4>*)to)[first + k * THREADS] = kept[k];
+      if (first + k * THREADS < COUNT / 4) ((Pack<4>*)to)[first + k * THREADS] = loaded[k];
     }
   }
 }
 // A CPU reads weights through its cache.
 template <class Network> struct NoWeights {};
-template <class Network> using NearWeights = typename Choose<WEIGHTS_NEAR, Weights<Network>, NoWeights<Network>>::type;
+template <class Network> using SharedWeights = typename Choose<WEIGHTS_IN_SHARED, Weights<Network>, NoWeights<Network>>::type;
 
 template <int THREADS, class Network>
-DEVICE void load_network([[maybe_unused]] NearWeights<Network>& near, const Source<Network>& far, const int thread) {
-  if constexpr (WEIGHTS_NEAR) {
-    copy_numbers<Weights<Network>::NUMBERS, THREADS>(near.layers, far.copies, thread);
-    if (far.center != nullptr) {
+DEVICE void load_network([[maybe_unused]] SharedWeights<Network>& shared, const Source<Network>& source, const int thread) {
+  if constexpr (WEIGHTS_IN_SHARED) {
+    copy_numbers<Weights<Network>::NUMBERS, THREADS>(shared.layers, source.packed, thread);
+    if (source.center != nullptr) {
       for (int d = thread; d < Network::OBS; d += THREADS) {
-        near.center[d] = far.center[d];
-        near.scale[d] = far.scale[d];
+        shared.center[d] = source.center[d];
+        shared.scale[d] = source.scale[d];
       }
     }
   }
 }
 template <class Network>
-DEVICE float see_entry([[maybe_unused]] const NearWeights<Network>& near, const Source<Network>& far, const float x, const int d) {
-  if constexpr (WEIGHTS_NEAR) return far.center == nullptr ? x : seen(x, near.center, near.scale, d);
-  else return seen(x, far.center, far.scale, d);
+DEVICE float normalize_entry([[maybe_unused]] const SharedWeights<Network>& shared, const Source<Network>& source, const float x,
+                             const int d) {
+  if constexpr (WEIGHTS_IN_SHARED) return source.center == nullptr ? x : normalize_entry(x, shared.center, shared.scale, d);
+  else return normalize_entry(x, source.center, source.scale, d);
 }
 
-// Working memory of a crew for the rows of its environments: observations as the network sees them, and outputs of layers.
+// Working memory of a warp set for the rows of its environments: observations as the network sees them, and outputs of layers.
 template <class Network> struct Tile {
   static constexpr int LAYERS = Network::LAYERS, TOWERS = Network::TOWERS, ROWS = ENVS_PER_BLOCK * Network::AGENTS;
   static constexpr int widest(const int from) {
@@ -102,7 +103,7 @@ template <class Network> struct Tile {
   static constexpr int EVEN = stride(widest(2)), ODD = stride(widest(1));
   static constexpr int OUT = stride(at_least(Network::width(0, LAYERS), Network::width(TOWERS - 1, LAYERS)));
   alignas(16) float input[ROWS * stride(Network::OBS)];
-  alignas(16) float odd[TOWERS][LAYERS > 1 ? ROWS * ODD : 4];  // equal(swap >): more room, never read
+  alignas(16) float odd[TOWERS][LAYERS > 1 ? ROWS * ODD : 4];  // mutant(swap >): more room, never read
   alignas(16) float even[TOWERS][LAYERS > 2 ? ROWS * EVEN : 4];
   alignas(16) float output[TOWERS][ROWS * OUT];
   // The core of one tower: layers with hidden state, their states, and the products of the gates, of which a GRU has two.
@@ -146,16 +147,16 @@ template <class Network> struct Tile {
 template <class Network, int L> struct Parts {
   typedef Layer<Network, 0, L> First;
   typedef Layer<Network, Network::TOWERS - 1, L> Last;  // has as many inputs and, unless L is a tower's last layer, as many outputs
-  // equal(swap -): speed only
+  // mutant(swap -): speed only
   static constexpr int ROWS = Tile<Network>::ROWS, OUTPUTS = First::OUT + Last::OUT * (Network::TOWERS - 1);
-  static constexpr int CHAINS = divided_up(ROWS * OUTPUTS, Crew::SIZE);
+  static constexpr int CHAINS = divided_up(ROWS * OUTPUTS, WarpSet::SIZE);
   static constexpr int ACROSS = First::OUT < PAD || CHAINS == 1 ? 1 : CHAINS < 4 ? 2 : 4;
   static constexpr int MOST_DOWN = at_most(ROWS, at_least(1, at_most(CHAINS, MOST_CHAINS) / ACROSS));
   static constexpr int ACROSS_ALL = divided_up(ROWS, MOST_DOWN);       // parts of a column
   static constexpr int DOWN = divided_up(ROWS, ACROSS_ALL);
   static constexpr bool WHOLE = ROWS % DOWN == 0;                      // whether all parts have DOWN rows
   static constexpr bool FEW = DOWN * ACROSS <= 8;                      // leaves registers for prefetching
-  static constexpr int AT_ONCE = DOWN * ACROSS <= 4 ? 16 : FEW ? 8 : 4;  // numbers of a row. equal(swap <=): speed only
+  static constexpr int AT_ONCE = DOWN * ACROSS <= 4 ? 16 : FEW ? 8 : 4;  // numbers of a row. mutant(swap <=): speed only
   static constexpr int FIRST_COLUMNS = divided_up(First::OUT, ACROSS);  // parts of a row, in the first tower
   static constexpr int COLUMNS = FIRST_COLUMNS + (Network::TOWERS == 2 ? divided_up(Last::OUT, ACROSS) : 0);
 };
@@ -166,14 +167,14 @@ template <class Part> struct Factors {
   Pack<4> row[Part::DOWN][Part::AT_ONCE / 4];
 };
 
-template <class Network, int L> DEVICE void compute_layer(const Crew crew, Tile<Network>& tile, const float* layers) {
+template <class Network, int L> DEVICE void compute_layer(const WarpSet warps, Tile<Network>& tile, const float* layers) {
   typedef Parts<Network, L> Part;
   typedef typename Part::First First;
   typedef typename Part::Last Last;
   typedef Tile<Network> Rows;
   constexpr int ROWS = Part::ROWS, DOWN = Part::DOWN, ACROSS = Part::ACROSS, IN = First::IN, SECOND = Network::TOWERS - 1;
   constexpr int IN_STRIDE = Rows::template numbers_stride<L>(), OUT_STRIDE = Rows::template results_stride<L>();
-  for (int part = crew.rank; part < Part::COLUMNS * Part::ACROSS_ALL; part += Crew::SIZE) {
+  for (int part = warps.rank; part < Part::COLUMNS * Part::ACROSS_ALL; part += WarpSet::SIZE) {
     const int column = part % Part::COLUMNS, m = part / Part::COLUMNS * DOWN;
     const bool second = SECOND && column >= Part::FIRST_COLUMNS;
     const int n = (column - (second ? Part::FIRST_COLUMNS : 0)) * ACROSS, wide = second ? Last::OUT_PAD : First::OUT_PAD;
@@ -198,7 +199,7 @@ template <class Network, int L> DEVICE void compute_layer(const Crew crew, Tile<
     };
     const auto load = [&](const int group) INLINED {
       Factors<Part> some;
-      UNROLL for (int k = 0; k < Part::AT_ONCE; ++k) {  // equal(swap <): overwritten before it is read
+      UNROLL for (int k = 0; k < Part::AT_ONCE; ++k) {  // mutant(swap <): overwritten before it is read
         some.weight[k] = *(const Pack<ACROSS>*)(weights + (group * Part::AT_ONCE + k) * wide);
       }
       UNROLL for (int i = 0; i < DOWN; ++i) {
@@ -209,7 +210,7 @@ template <class Network, int L> DEVICE void compute_layer(const Crew crew, Tile<
       return some;
     };
     constexpr int GROUPS = IN / Part::AT_ONCE;
-    // equal(swap &&): loads values that are not added
+    // mutant(swap &&): loads values that are not added
     if constexpr (GROUPS > 0 && Part::FEW) {  // double-buffered: prefetch the next operands while these are multiplied
       Factors<Part> next = load(0);
       UNROLL_TIMES(GROUPS <= 4 ? GROUPS : 2) for (int group = 0; group < GROUPS; ++group) {
@@ -248,10 +249,10 @@ template <class Network, int L> DEVICE void compute_layer(const Crew crew, Tile<
 }
 
 // Compute one step of the core's layer whose last linear layer is L. Its products must be visible to all threads.
-template <class Network, int L> DEVICE void step_units(const Crew crew, Tile<Network>& tile) {
+template <class Network, int L> DEVICE void step_units(const WarpSet warps, Tile<Network>& tile) {
   typedef Tile<Network> Rows;
   constexpr int SIZE = Network::SIZE, ROWS = Rows::ROWS, GATES = Rows::GATES, UNITS = Rows::UNITS;
-  for (int i = crew.rank; i < Network::TOWERS * ROWS * SIZE; i += Crew::SIZE) {
+  for (int i = warps.rank; i < Network::TOWERS * ROWS * SIZE; i += WarpSet::SIZE) {
     const int u = i % SIZE, row = i / SIZE, second = row / ROWS, m = row - second * ROWS;
     const float* const x = tile.gates(second) + m * GATES + u;
     if constexpr (Network::GRU) {
@@ -263,31 +264,33 @@ template <class Network, int L> DEVICE void step_units(const Crew crew, Tile<Net
       const float read = tile.template numbers<L>(second)[m * Rows::template numbers_stride<L>() + u];
       const MinGruUnit unit(x[0], x[SIZE], x[2 * SIZE], state);
       state = unit.after;
-      tile.template numbers<L + 1>(second)[m * Rows::template numbers_stride<L + 1>() + u] = math::fma(unit.shown, state - read, read);
+      tile.template numbers<L + 1>(second)[m * Rows::template numbers_stride<L + 1>() + u] =
+          math::fma(unit.highway, state - read, read);
     }
   }
 }
 
-template <class Network, int L = 0> DEVICE void forward_from(const Crew crew, Tile<Network>& tile, const float* layers) {
+template <class Network, int L = 0> DEVICE void forward_from(const WarpSet warps, Tile<Network>& tile, const float* layers) {
   if constexpr (L < Network::LAYERS) {
-    if constexpr (L > 0) crew.sync();  // the previous layer's outputs are written before they are read
-    compute_layer<Network, L>(crew, tile, layers);
+    if constexpr (L > 0) warps.sync();  // the previous layer's outputs are written before they are read
+    compute_layer<Network, L>(warps, tile, layers);
     if constexpr (Network::gated(L) && !(Network::GRU && L == Network::HIDDEN)) {
-      crew.sync();  // gate products are written before they are read
-      step_units<Network, L>(crew, tile);
+      warps.sync();  // gate products are written before they are read
+      step_units<Network, L>(warps, tile);
     }
-    forward_from<Network, L + 1>(crew, tile, layers);
+    forward_from<Network, L + 1>(warps, tile, layers);
   }
 }
 
-template <class Network> DEVICE void begin_tile(const Crew, Tile<Network>&) {}
+template <class Network> DEVICE void begin_tile(const WarpSet, Tile<Network>&) {}
 
-// Compute parameters and values of all rows, whose observations must be visible to the whole crew. Sync before reading the results.
+// Compute parameters and values of all rows, whose observations must be visible to the whole warp set. Sync before reading the
+// results.
 template <class Network>
-DEVICE void forward(const Crew crew, Tile<Network>& tile, [[maybe_unused]] const NearWeights<Network>& near,
-                    [[maybe_unused]] const Source<Network>& far) {
-  if constexpr (WEIGHTS_NEAR) forward_from<Network>(crew, tile, near.layers);
-  else forward_from<Network>(crew, tile, far.copies);
+DEVICE void forward(const WarpSet warps, Tile<Network>& tile, [[maybe_unused]] const SharedWeights<Network>& shared,
+                    [[maybe_unused]] const Source<Network>& source) {
+  if constexpr (WEIGHTS_IN_SHARED) forward_from<Network>(warps, tile, shared.layers);
+  else forward_from<Network>(warps, tile, source.packed);
 }
 
 }  // namespace policy

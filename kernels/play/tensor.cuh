@@ -4,7 +4,7 @@
 // through all layers of a tower in registers. A Network is that of perceptron.cuh, with FIRST_TOWER: number of towers of the
 // policies before it.
 //
-// The hidden state is float32, in shared memory (HIDDEN_NEAR) or where the learner stores it. A thread accesses it only at the
+// The hidden state is float32, in shared memory (HIDDEN_IN_SHARED) or where the learner stores it. A thread accesses it only at the
 // positions of its accumulators, so that a warp needs no barrier within a step. Bits of a GRU differ from those of separate
 // launches, which round its products before adding them.
 #pragma once
@@ -16,7 +16,7 @@ namespace policy {
 constexpr int BLOCK = 16;       // rows and columns of a block for tensor cores
 constexpr int WARP_BANKS = 32;  // of shared memory, each 4 bytes wide
 
-constexpr int padded(int n) { return (n + BLOCK - 1) / BLOCK * BLOCK; }  // equal(swap -): adds zeros
+constexpr int padded(int n) { return (n + BLOCK - 1) / BLOCK * BLOCK; }  // mutant(swap -): adds zeros
 
 template <class Network, int T, int L> struct Layer {
   static constexpr int IN = Network::width(T, L), OUT = Network::outputs(T, L), IN_PAD = padded(IN), OUT_PAD = padded(OUT);
@@ -27,7 +27,7 @@ template <class Network, int T, int L> struct Layer {
 
 // Size in shared memory of the layers before layer (tower, layer).
 template <class Network> constexpr int weights_before(const int tower, const int layer) {
-  int sum = 0;  // equal(swap = 0;): a CPU's matrix may begin anywhere
+  int sum = 0;  // mutant(swap = 0;): a CPU's matrix may begin anywhere
   for (int k = 0; k < tower * Network::LAYERS + layer; ++k) {
     const int t = k / Network::LAYERS, l = k % Network::LAYERS;
     sum += padded(Network::outputs(t, l)) * (padded(Network::width(t, l)) + SKEW);
@@ -35,7 +35,7 @@ template <class Network> constexpr int weights_before(const int tower, const int
   return sum;
 }
 template <class Network> constexpr int biases_before(const int tower, const int layer) {
-  int sum = 0;  // equal(swap = 0;): a CPU's matrix may begin anywhere
+  int sum = 0;  // mutant(swap = 0;): a CPU's matrix may begin anywhere
   for (int k = 0; k < tower * Network::LAYERS + layer; ++k) {
     sum += padded(Network::outputs(k / Network::LAYERS, k % Network::LAYERS));
   }
@@ -62,12 +62,12 @@ template <class Network> struct Source {
 };
 
 // Gains and biases of normalizations, at the places of the layers' biases.
-template <class Network, bool = Network::LAYER_NORM> struct NearNorms {};
-template <class Network> struct NearNorms<Network, true> {
+template <class Network, bool = Network::LAYER_NORM> struct SharedNorms {};
+template <class Network> struct SharedNorms<Network, true> {
   alignas(8) float gains[biases_before<Network>(Network::TOWERS, 0)], norm_biases[biases_before<Network>(Network::TOWERS, 0)];
 };
 // The same in shared memory.
-template <class Network> struct NearWeights : NearNorms<Network> {
+template <class Network> struct SharedWeights : SharedNorms<Network> {
   alignas(16) bf16 matrices[weights_before<Network>(Network::TOWERS, 0)];
   alignas(8) float biases[biases_before<Network>(Network::TOWERS, 0)];
   float center[Network::OBS], scale[Network::OBS];
@@ -79,35 +79,35 @@ template <class Network> struct NearWeights : NearNorms<Network> {
 
 // Load a network by all threads of a block.
 template <int THREADS, int T = 0, int L = 0, class Network>
-DEVICE void load_network(NearWeights<Network>& near, const Source<Network>& far, const int thread) {
+DEVICE void load_network(SharedWeights<Network>& shared, const Source<Network>& source, const int thread) {
   if constexpr (T < Network::TOWERS) {
     typedef Layer<Network, T, L> Here;
-    LayerLoad<Here, THREADS> load(far.tensors[Here::TENSOR], far.tensors[Here::TENSOR + 1], thread);
-    load.store(near.template weights<T, L>(), near.biases + biases_before<Network>(T, L));
+    LayerLoad<Here, THREADS> load(source.tensors[Here::TENSOR], source.tensors[Here::TENSOR + 1], thread);
+    load.store(shared.template weights<T, L>(), shared.biases + biases_before<Network>(T, L));
     if constexpr (Here::NORMALISED) {
       for (int n = thread; n < Here::OUT_PAD; n += THREADS) {
         const int at = biases_before<Network>(T, L) + n;
-        near.gains[at] = n < Here::OUT ? far.tensors[Here::TENSOR + 2][n] : 0.0f;
-        near.norm_biases[at] = n < Here::OUT ? far.tensors[Here::TENSOR + 3][n] : 0.0f;
+        shared.gains[at] = n < Here::OUT ? source.tensors[Here::TENSOR + 2][n] : 0.0f;
+        shared.norm_biases[at] = n < Here::OUT ? source.tensors[Here::TENSOR + 3][n] : 0.0f;
       }
     }
-    load_network<THREADS, T + Here::LAST, Here::LAST ? 0 : L + 1>(near, far, thread);
-  } else if (far.center != nullptr) {
+    load_network<THREADS, T + Here::LAST, Here::LAST ? 0 : L + 1>(shared, source, thread);
+  } else if (source.center != nullptr) {
     for (int d = thread; d < Network::OBS; d += THREADS) {
-      near.center[d] = far.center[d];
-      near.scale[d] = far.scale[d];
+      shared.center[d] = source.center[d];
+      shared.scale[d] = source.scale[d];
     }
   }
 }
 template <class Network>
-DEVICE float see_entry(const NearWeights<Network>& near, const Source<Network>& far, const float x, const int d) {
-  return far.center == nullptr ? x : seen(x, near.center, near.scale, d);
+DEVICE float normalize_entry(const SharedWeights<Network>& shared, const Source<Network>& source, const float x, const int d) {
+  return source.center == nullptr ? x : normalize_entry(x, shared.center, shared.scale, d);
 }
 
 // Two neighbouring units of a core's layer, in one row.
 typedef Pack<2> Two;
 
-#if HIDDEN_NEAR
+#if HIDDEN_IN_SHARED
 // Hidden state of a row, XOR-swizzled: groups of eight numbers are permuted within four rows to avoid bank conflicts.
 struct HiddenRow {
   float* at;
@@ -145,19 +145,19 @@ template <class Network, int ROWS> struct Hidden {
 };
 #endif
 
-// Working memory of a crew for the rows of its environments. Rows are padded to whole blocks, and the results of padding are
+// Working memory of a warp set for the rows of its environments. Rows are padded to whole blocks, and the results of padding are
 // unused.
 template <class Network> struct Tile {
   static constexpr int LAYERS = Network::LAYERS, TOWERS = Network::TOWERS, ROWS = ENVS_PER_BLOCK * Network::AGENTS;
   static constexpr int ALL_ROWS = padded(ROWS), FIRST = Network::width(0, LAYERS), LAST = Network::width(TOWERS - 1, LAYERS);
-  static constexpr int OUT = (FIRST > LAST ? FIRST : LAST) | 1;  // odd stride: banks differ. equal(swap >): equal where they meet
+  static constexpr int OUT = (FIRST > LAST ? FIRST : LAST) | 1;  // odd stride: banks differ. mutant(swap >): equal where they meet
   alignas(16) bf16 input[ALL_ROWS * Matrix<padded(Network::OBS)>::STRIDE];
   Hidden<Network, ROWS> hidden;
   float results[TOWERS][ALL_ROWS * OUT];
 
   DEVICE Matrix<padded(Network::OBS)> inputs() { return {input}; }
   DEVICE bf16* observation(const int row) { return inputs().row(row); }
-#if HIDDEN_NEAR
+#if HIDDEN_IN_SHARED
   DEVICE float* state(const int row, const int k) { return hidden.row(row).number(k); }
 #endif
   DEVICE const float* parameters(const int row) const { return results[0] + row * OUT; }
@@ -165,14 +165,14 @@ template <class Network> struct Tile {
 };
 
 // Clear the padding of observations, and the hidden state of padding rows.
-template <class Network> DEVICE void begin_tile(const Crew crew, Tile<Network>& tile) {
-  for (int m = crew.rank; m < Tile<Network>::ALL_ROWS; m += Crew::SIZE) {
-#if HIDDEN_NEAR
+template <class Network> DEVICE void begin_tile(const WarpSet warps, Tile<Network>& tile) {
+  for (int m = warps.rank; m < Tile<Network>::ALL_ROWS; m += WarpSet::SIZE) {
+#if HIDDEN_IN_SHARED
     if (m >= Tile<Network>::ROWS) {
       for (int k = 0; k < Network::STATE; ++k) *tile.hidden.row(m).number(k) = 0.0f;
     }
 #endif
-    // equal(swap < 1): padding rows. equal(swap < 2): room between rows, never read
+    // mutant(swap < 1): padding rows. mutant(swap < 2): room between rows, never read
     for (int d = m < Tile<Network>::ROWS ? Network::OBS : 0; d < padded(Network::OBS); ++d) tile.observation(m)[d] = 0.0f;
   }
 }
@@ -187,10 +187,10 @@ template <class Network> DEVICE u32 activated(const float c, const float d) {
 }
 // Normalise a row of a hidden layer, as learn/mma/tensor.cuh does. word(j): pair j of this lane's columns.
 template <class Network, int T, int L, class WordOf>
-DEVICE void normalise_row(const NearWeights<Network>& near, const int lane, WordOf word) {
+DEVICE void normalise_row(const SharedWeights<Network>& shared, const int lane, WordOf word) {
   typedef Layer<Network, T, L> Here;
-  const float* const gains = near.gains + biases_before<Network>(T, L);
-  const float* const biases = near.norm_biases + biases_before<Network>(T, L);
+  const float* const gains = shared.gains + biases_before<Network>(T, L);
+  const float* const biases = shared.norm_biases + biases_before<Network>(T, L);
   NormRow<Here::OUT, Here::OUT_PAD, QUAD> row;
   row.each(lane, [&](int j, int, float(&two)[2]) INLINED {
     two[0] = first_of(word(j));
@@ -204,7 +204,7 @@ DEVICE void normalise_row(const NearWeights<Network>& near, const int lane, Word
 }
 // Store results (m, n) and (m, n + 1) of the last layer of tower T.
 template <class Network, int T>
-DEVICE void keep_results(Tile<Network>& tile, const int m, const int n, const float c, const float d) {
+DEVICE void store_results(Tile<Network>& tile, const int m, const int n, const float c, const float d) {
   constexpr int OUT = Network::width(T, Network::LAYERS);
   float* const to = tile.results[T] + m * Tile<Network>::OUT + n;
   if (n < OUT) to[0] = c;
@@ -214,13 +214,13 @@ DEVICE void keep_results(Tile<Network>& tile, const int m, const int n, const fl
 // Biases of units n and n + 1 of a core's layer, for its three gates. Gate 3 is the summand of a GRU's candidate that the reset
 // gate does not multiply. The accumulators of a GRU begin with the biases. A MinGRU's products are rounded first. L is the first
 // linear layer of the core's layer.
-template <class Network, int T, int L> DEVICE Two gate_bias(const NearWeights<Network>& near, const int gate, const int n) {
+template <class Network, int T, int L> DEVICE Two gate_bias(const SharedWeights<Network>& shared, const int gate, const int n) {
   constexpr int SIZE = Network::SIZE;
-  const float* const biases = near.biases + biases_before<Network>(T, L) + n;
+  const float* const biases = shared.biases + biases_before<Network>(T, L) + n;
   if constexpr (!Network::GRU) {
     return *(const Two*)(biases + gate * SIZE);
   } else {
-    const float* const of_state = near.biases + biases_before<Network>(T, L + 1) + n;
+    const float* const of_state = shared.biases + biases_before<Network>(T, L + 1) + n;
     if (gate == 3) return *(const Two*)(biases + 2 * SIZE);
     Two both = *(const Two*)(of_state + gate * SIZE);
     if (gate < 2) UNROLL for (int j = 0; j < 2; ++j) both.of[j] += biases[gate * SIZE + j];
@@ -237,7 +237,7 @@ template <class Network> DEVICE u32 step_units(const Two (&sum)[Network::GATES],
     } else {
       const MinGruUnit unit(sum[0].of[j], sum[1].of[j], sum[2].of[j], state.of[j]);
       state.of[j] = unit.after;
-      out.of[j] = math::fma(unit.shown, unit.after - read[j], read[j]);
+      out.of[j] = math::fma(unit.highway, unit.after - read[j], read[j]);
     }
   }
   return pair(out.of[0], out.of[1]);
@@ -270,7 +270,7 @@ template <class Network, int T, int L> DEVICE u32 corner_of(const u32 matrices) 
 
 // Compute the core's layer that begins with linear layer L, for one block of rows.
 template <class Network, int T, int L, int DEPTH>
-DEVICE void compute_core(Tile<Network>& tile, NearWeights<Network>& near, const u32 matrices, const int first,
+DEVICE void compute_core(Tile<Network>& tile, SharedWeights<Network>& shared, const u32 matrices, const int first,
                          const u32 (&left)[DEPTH][1][4], u32 (&outputs)[Network::SIZE / BLOCK][1][4]) {
   constexpr int SIZE = Network::SIZE, GATES = Network::GATES, COLUMNS = SIZE / BLOCK, HIGH = Tile<Network>::ROWS <= BLOCK / 2 ? 1 : 2;
   const int lane = threadIdx.x % WARP_SIZE, m = first + lane / 4, unit = lane % 4 * 2;
@@ -295,7 +295,7 @@ DEVICE void compute_core(Tile<Network>& tile, NearWeights<Network>& near, const 
       const int n = BLOCK * column + 8 * half + unit;
       UNROLL for (int lower = 0; lower < HIGH; ++lower) before[half][lower] = hidden[lower].load(STATES + n);
       UNROLL for (int gate = 0; gate < GATES; ++gate) {
-        const Two bias = gate_bias<Network, T, L>(near, gate, n);
+        const Two bias = gate_bias<Network, T, L>(shared, gate, n);
         UNROLL for (int j = 0; j < 4; ++j) sum[gate][half][j] = Network::GRU ? bias.of[j % 2] : 0.0f;
       }
     }
@@ -321,7 +321,7 @@ DEVICE void compute_core(Tile<Network>& tile, NearWeights<Network>& near, const 
         if (lower >= HIGH) continue;
         Two sums[GATES];
         UNROLL for (int gate = 0; gate < GATES; ++gate) {
-          const Two bias = gate_bias<Network, T, L>(near, gate, BLOCK * column + 8 * half + unit);
+          const Two bias = gate_bias<Network, T, L>(shared, gate, BLOCK * column + 8 * half + unit);
           UNROLL for (int j = 0; j < 2; ++j) {
             const float c = sum[gate][half][2 * lower + j];
             sums[gate].of[j] = Network::GRU ? c : rounded(c) + bias.of[j];
@@ -338,18 +338,18 @@ DEVICE void compute_core(Tile<Network>& tile, NearWeights<Network>& near, const 
 
 // Compute layer L of tower T, and those after it, for TALL blocks of rows from `first` on. matrices: address of all weights.
 template <class Network, int T, int L, int TALL, int DEPTH>
-DEVICE void compute_layers(Tile<Network>& tile, NearWeights<Network>& near, const u32 matrices, const int first,
+DEVICE void compute_layers(Tile<Network>& tile, SharedWeights<Network>& shared, const u32 matrices, const int first,
                            const u32 (&left)[DEPTH][TALL][4]);
 
 // The same for a plain layer L.
 template <class Network, int T, int L, int TALL, int DEPTH>
-DEVICE void compute_plain(Tile<Network>& tile, NearWeights<Network>& near, const u32 matrices, const int first,
+DEVICE void compute_plain(Tile<Network>& tile, SharedWeights<Network>& shared, const u32 matrices, const int first,
                           const u32 (&left)[DEPTH][TALL][4]) {
   typedef Layer<Network, T, L> Here;
   constexpr int COLUMNS = Here::OUT_PAD / BLOCK, STRIDE = Matrix<Here::IN_PAD>::STRIDE;
   // Halves of a block, of its columns and of its rows, whose results are used.
   constexpr int WIDE = Here::LAST && Here::OUT <= BLOCK / 2 ? 1 : 2, HIGH = Tile<Network>::ROWS <= BLOCK / 2 ? 1 : 2;
-  const float* const biases = near.biases + biases_before<Network>(T, L);
+  const float* const biases = shared.biases + biases_before<Network>(T, L);
   const int lane = threadIdx.x % WARP_SIZE, g = lane / 4, t = lane % 4;
   const int corner = weights_before<Network>(T, L) + (lane / 16 * 8 + lane % 8) * STRIDE + lane / 8 % 2 * 8;
   u32 outputs[COLUMNS][TALL][4] = {};
@@ -372,7 +372,7 @@ DEVICE void compute_plain(Tile<Network>& tile, NearWeights<Network>& near, const
       UNROLL for (int i = 0; i < TALL; ++i) {
         UNROLL for (int lower = 0; lower < HIGH; ++lower) {
           const float c = sum[i][half][2 * lower] + bias, d = sum[i][half][2 * lower + 1] + next_bias;
-          if constexpr (Here::LAST) keep_results<Network, T>(tile, first + BLOCK * i + 8 * lower + g, n, c, d);
+          if constexpr (Here::LAST) store_results<Network, T>(tile, first + BLOCK * i + 8 * lower + g, n, c, d);
           else outputs[column][i][2 * half + lower] = activated<Network>(c, d);
         }
       }
@@ -381,51 +381,51 @@ DEVICE void compute_plain(Tile<Network>& tile, NearWeights<Network>& near, const
   if constexpr (Here::NORMALISED) {
     UNROLL for (int i = 0; i < TALL; ++i) {
       UNROLL for (int lower = 0; lower < HIGH; ++lower) {
-        normalise_row<Network, T, L>(near, lane, [&](int j) INLINED -> u32& { return outputs[j / 2][i][2 * (j % 2) + lower]; });
+        normalise_row<Network, T, L>(shared, lane, [&](int j) INLINED -> u32& { return outputs[j / 2][i][2 * (j % 2) + lower]; });
       }
     }
   }
-  if constexpr (!Here::LAST) compute_layers<Network, T, L + 1>(tile, near, matrices, first, outputs);
+  if constexpr (!Here::LAST) compute_layers<Network, T, L + 1>(tile, shared, matrices, first, outputs);
 }
 
 template <class Network, int T, int L, int TALL, int DEPTH>
-DEVICE void compute_layers(Tile<Network>& tile, NearWeights<Network>& near, const u32 matrices, const int first,
+DEVICE void compute_layers(Tile<Network>& tile, SharedWeights<Network>& shared, const u32 matrices, const int first,
                            const u32 (&left)[DEPTH][TALL][4]) {
   if constexpr (Network::gated(L)) {
     u32 outputs[Network::SIZE / BLOCK][1][4];
-    compute_core<Network, T, L>(tile, near, matrices, first, left, outputs);
-    compute_layers<Network, T, L + (Network::GRU ? 2 : 1)>(tile, near, matrices, first, outputs);
+    compute_core<Network, T, L>(tile, shared, matrices, first, left, outputs);
+    compute_layers<Network, T, L + (Network::GRU ? 2 : 1)>(tile, shared, matrices, first, outputs);
   } else {
-    compute_plain<Network, T, L>(tile, near, matrices, first, left);
+    compute_plain<Network, T, L>(tile, shared, matrices, first, left);
   }
 }
 
-// Compute parameters and values of all rows. Sync before and after. The crew's warps divide the towers of all policies.
+// Compute parameters and values of all rows. Sync before and after. The warp set's warps divide the towers of all policies.
 template <class Network>
-DEVICE void forward(const Crew crew, Tile<Network>& tile, NearWeights<Network>& near, const Source<Network>&) {
+DEVICE void forward(const WarpSet warps, Tile<Network>& tile, SharedWeights<Network>& shared, const Source<Network>&) {
   constexpr int DEPTH = padded(Network::OBS) / BLOCK, ROWS = Tile<Network>::ROWS;
   constexpr int TALL = ROWS > BLOCK && widest<Network>() <= 64 && Network::GATED == 0 ? 2 : 1;  // two chains if possible
-  const int warp = WARPS_PER_CREW == 1 ? 0 : crew.rank / WARP_SIZE;
-  u32 matrices = (u32)__cvta_generic_to_shared(near.matrices);
+  const int warp = WARPS_PER_SET == 1 ? 0 : warps.rank / WARP_SIZE;
+  u32 matrices = (u32)__cvta_generic_to_shared(shared.matrices);
   hold(matrices);  // otherwise the compiler would load weights before the first step, and spill them
   NO_UNROLL for (int first = 0; first < ROWS; first += BLOCK * TALL) {
     u32 left[DEPTH][TALL][4];
     UNROLL for (int k = 0; k < DEPTH; ++k) {
       UNROLL for (int i = 0; i < TALL; ++i) load_a<false>(left[k][i], tile.inputs(), first + BLOCK * i, BLOCK * k);
     }
-    if (Network::FIRST_TOWER % WARPS_PER_CREW == warp) compute_layers<Network, 0, 0>(tile, near, matrices, first, left);
+    if (Network::FIRST_TOWER % WARPS_PER_SET == warp) compute_layers<Network, 0, 0>(tile, shared, matrices, first, left);
     if constexpr (Network::TOWERS == 2) {
-      if ((Network::FIRST_TOWER + 1) % WARPS_PER_CREW == warp) compute_layers<Network, 1, 0>(tile, near, matrices, first, left);
+      if ((Network::FIRST_TOWER + 1) % WARPS_PER_SET == warp) compute_layers<Network, 1, 0>(tile, shared, matrices, first, left);
     }
   }
 }
 #else
 template <class Network, int T, int L>
-DEVICE void compute_layers(const Team team, Tile<Network>& tile, NearWeights<Network>& near,
+DEVICE void compute_layers(const Team team, Tile<Network>& tile, SharedWeights<Network>& shared,
                            const Matrix<Layer<Network, T, L>::IN_PAD> inputs);
 
 template <class Network, int T, int L>
-DEVICE void compute_core(const Team team, Tile<Network>& tile, NearWeights<Network>& near,
+DEVICE void compute_core(const Team team, Tile<Network>& tile, SharedWeights<Network>& shared,
                          const Matrix<Layer<Network, T, L>::IN_PAD> inputs) {
   typedef Layer<Network, T, L> Here;
   constexpr int ROWS = Tile<Network>::ALL_ROWS, SIZE = Network::SIZE, GATES = Network::GATES, STATES = states_before<Network, T, L>();
@@ -435,16 +435,16 @@ DEVICE void compute_core(const Team team, Tile<Network>& tile, NearWeights<Netwo
     const HiddenRow hidden = tile.hidden.row(m);
     float products[2][Here::OUT_PAD] = {};
     // Products of the inputs and of the state.
-    add_row<Here::OUT_PAD, Here::IN_PAD, true>(products[0], m, inputs, near.template weights<T, L>());
+    add_row<Here::OUT_PAD, Here::IN_PAD, true>(products[0], m, inputs, shared.template weights<T, L>());
     if constexpr (Network::GRU) {
       for (int n = 0; n < SIZE; ++n) recurrent.row(0)[n] = hidden.load(STATES + n / 2 * 2).of[n % 2];
-      add_row<Here::OUT_PAD, SIZE, true>(products[1], 0, recurrent, near.template weights<T, L + 1>());
+      add_row<Here::OUT_PAD, SIZE, true>(products[1], 0, recurrent, shared.template weights<T, L + 1>());
     }
     // Gates and new states.
     for (int n = 0; n < SIZE; n += 2) {
       Two sums[GATES];
       for (int gate = 0; gate < GATES; ++gate) {
-        sums[gate] = gate_bias<Network, T, L>(near, gate, n);
+        sums[gate] = gate_bias<Network, T, L>(shared, gate, n);
         const int part = gate == 3 ? 2 : gate;
         for (int j = 0; j < 2; ++j) {
           const int at = part * SIZE + n + j;
@@ -459,45 +459,45 @@ DEVICE void compute_core(const Team team, Tile<Network>& tile, NearWeights<Netwo
       hidden.store(STATES + n, state);
     }
   }
-  compute_layers<Network, T, L + (Network::GRU ? 2 : 1)>(team, tile, near, outputs);
+  compute_layers<Network, T, L + (Network::GRU ? 2 : 1)>(team, tile, shared, outputs);
 }
 
 template <class Network, int T, int L>
-DEVICE void compute_plain(const Team team, Tile<Network>& tile, NearWeights<Network>& near,
+DEVICE void compute_plain(const Team team, Tile<Network>& tile, SharedWeights<Network>& shared,
                           const Matrix<Layer<Network, T, L>::IN_PAD> inputs) {
   typedef Layer<Network, T, L> Here;
   constexpr int ROWS = Tile<Network>::ALL_ROWS;
-  const float* const biases = near.biases + biases_before<Network>(T, L);
+  const float* const biases = shared.biases + biases_before<Network>(T, L);
   alignas(16) bf16 numbers[ROWS * Matrix<Here::OUT_PAD>::STRIDE];
   const Matrix<Here::OUT_PAD> outputs{numbers};
   for (int m : team.each(ROWS)) {
     float sum[Here::OUT_PAD] = {};
-    add_row<Here::OUT_PAD, Here::IN_PAD, true>(sum, m, inputs, near.template weights<T, L>());
+    add_row<Here::OUT_PAD, Here::IN_PAD, true>(sum, m, inputs, shared.template weights<T, L>());
     for (int n = 0; n < Here::OUT_PAD; n += 2) {
       const float c = sum[n] + bias_at<Network>(biases, n), d = sum[n + 1] + bias_at<Network>(biases, n + 1);
-      if constexpr (Here::LAST) keep_results<Network, T>(tile, m, n, c, d);
+      if constexpr (Here::LAST) store_results<Network, T>(tile, m, n, c, d);
       else outputs.two(m, n) = activated<Network>(c, d);
     }
     if constexpr (Here::NORMALISED) {
-      normalise_row<Network, T, L>(near, 0, [&](int j) INLINED -> Word& { return outputs.two(m, 2 * j); });
+      normalise_row<Network, T, L>(shared, 0, [&](int j) INLINED -> Word& { return outputs.two(m, 2 * j); });
     }
   }
-  if constexpr (!Here::LAST) compute_layers<Network, T, L + 1>(team, tile, near, outputs);
+  if constexpr (!Here::LAST) compute_layers<Network, T, L + 1>(team, tile, shared, outputs);
 }
 
 template <class Network, int T, int L>
-DEVICE void compute_layers(const Team team, Tile<Network>& tile, NearWeights<Network>& near,
+DEVICE void compute_layers(const Team team, Tile<Network>& tile, SharedWeights<Network>& shared,
                            const Matrix<Layer<Network, T, L>::IN_PAD> inputs) {
-  if constexpr (Network::gated(L)) compute_core<Network, T, L>(team, tile, near, inputs);
-  else compute_plain<Network, T, L>(team, tile, near, inputs);
+  if constexpr (Network::gated(L)) compute_core<Network, T, L>(team, tile, shared, inputs);
+  else compute_plain<Network, T, L>(team, tile, shared, inputs);
 }
 
-// The same on a CPU. Each thread of a crew takes its own rows through all layers.
+// The same on a CPU. Each thread of a warp set takes its own rows through all layers.
 template <class Network>
-DEVICE void forward(const Crew crew, Tile<Network>& tile, NearWeights<Network>& near, const Source<Network>&) {
-  const Team team{crew.rank};
-  compute_layers<Network, 0, 0>(team, tile, near, tile.inputs());
-  if constexpr (Network::TOWERS == 2) compute_layers<Network, 1, 0>(team, tile, near, tile.inputs());
+DEVICE void forward(const WarpSet warps, Tile<Network>& tile, SharedWeights<Network>& shared, const Source<Network>&) {
+  const Team team{warps.rank};
+  compute_layers<Network, 0, 0>(team, tile, shared, tile.inputs());
+  if constexpr (Network::TOWERS == 2) compute_layers<Network, 1, 0>(team, tile, shared, tile.inputs());
 }
 #endif
 

@@ -184,11 +184,11 @@ template <int AT_ONCE, bool PAUSES> DEVICE void estimate_row(const Advantages& c
   }
   const ValueUnits in_units(call);
   Future future{in_units(call.value[call.steps * rows + row]), 0.0f, 0.0f, call.steps, true, false};
-  Last last{-1, 0.0f, false};  // equal(constant 1): any negative step is none
+  Last last{-1, 0.0f, false};  // mutant(constant 1): any negative step is none
   bool active = true, paid = false;
   const bool pays = PAUSES && call.held[row] & PAYS;
   // Scan the steps backwards.
-  for (int end = call.steps; end > 0; end -= AT_ONCE) {  // equal(swap >): more work, same result
+  for (int end = call.steps; end > 0; end -= AT_ONCE) {  // mutant(swap >): more work, same result
     Steps<AT_ONCE> steps;
     steps.load(call, row, e, end);
     UNROLL for (int k = 0; k < AT_ONCE; ++k) {
@@ -211,7 +211,7 @@ template <int AT_ONCE, bool PAUSES> DEVICE void estimate_row(const Advantages& c
       const bool left = steps.left[k] && !pays;
       if constexpr (PAUSES) {
         // Steps after an agent has left are not a pause.
-        if (left) forget_rows(call, row, t + 1, future.end);  // equal(swap t + 1): written next
+        if (left) forget_rows(call, row, t + 1, future.end);  // mutant(swap t + 1): written next
         paid = paid || (steps.left[k] && future.late != 0.0f);
         active = steps.active[k];
         if (!active) {  // its reward is added to the active step before
@@ -245,7 +245,7 @@ template <int AT_ONCE, bool PAUSES> DEVICE void estimate_row(const Advantages& c
 DEVICE void find_truncations(const Truncations& call, const int e) {
   int slot = 0;
   constexpr int AT_ONCE = MOST_AT_ONCE;
-  for (int first = 0; first < call.steps; first += AT_ONCE) {  // equal(swap <): more work, same result
+  for (int first = 0; first < call.steps; first += AT_ONCE) {  // mutant(swap <): more work, same result
     u8 truncated[AT_ONCE];
     UNROLL for (int k = 0; k < AT_ONCE; ++k) {
       truncated[k] = first + k < call.steps ? call.truncated[(size_type)(first + k) * call.num_envs + e] : 0;
@@ -258,7 +258,7 @@ DEVICE void find_truncations(const Truncations& call, const int e) {
 }
 
 template <bool PAUSES> DEVICE void estimate(const Advantages& call, const int row) {
-  if (call.steps <= FEW_AT_ONCE) estimate_row<FEW_AT_ONCE, PAUSES>(call, row);  // equal(swap <=): speed only
+  if (call.steps <= FEW_AT_ONCE) estimate_row<FEW_AT_ONCE, PAUSES>(call, row);  // mutant(swap <=): speed only
   else estimate_row<MOST_AT_ONCE, PAUSES>(call, row);
 }
 

@@ -30,7 +30,7 @@ DEVICE float draw_from_box(const Random& random, const int agent, const float* m
   float log_prob = 0.0f;
   Normals n{};
   for (int head = 0; head < Space::HEADS; ++head) {
-    if (head % 4 == 0) n = normals(random, agent, first + head / 4);  // equal(dropped condition): more work, same result
+    if (head % 4 == 0) n = normals(random, agent, first + head / 4);  // mutant(dropped condition): more work, same result
     const float normal = greedy ? 0.0f : n.pick(head);
     const float raw = mean[head] + math::exp(log_deviation[head]) * normal;
     take(head, Space::SQUASHED ? into_box<Space>(math::tanh(raw), head) : raw, raw);

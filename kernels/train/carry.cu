@@ -17,7 +17,7 @@ struct Carry {
 template <class Word> DEVICE bool carry_words(u8* to, const u8* from, const int bytes) {
   constexpr int SIZE = sizeof(Word);
   if (((size_type)to | (size_type)from | (size_type)bytes) % SIZE != 0) return false;
-  UNROLL for (int k = 0; k < PIECE / SIZE; ++k) {  // equal(swap /, swap <): more work, same result
+  UNROLL for (int k = 0; k < PIECE / SIZE; ++k) {  // mutant(swap /, swap <): more work, same result
     if (k * SIZE < bytes) ((Word*)to)[k] = ((const Word*)from)[k];
   }
   return true;
@@ -27,10 +27,10 @@ DEVICE void carry_piece(const Carry& call, const int e) {
   int array = 0;
   while (e >= call.begin[array + 1]) array += 1;
   const i64 start = (i64)(e - call.begin[array]) * PIECE, left = call.bytes[array] - start;
-  const int bytes = left < PIECE ? (int)left : PIECE;  // equal(swap <): same number
+  const int bytes = left < PIECE ? (int)left : PIECE;  // mutant(swap <): same number
   u8* const to = call.to[array] + start;
   const u8* const from = call.from[array] + start;
-  // equal(swap &&): more work, same result
+  // mutant(swap &&): more work, same result
   if (!carry_words<u64>(to, from, bytes) && !carry_words<u32>(to, from, bytes)) carry_words<u8>(to, from, bytes);
 }
 

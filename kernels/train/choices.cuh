@@ -74,7 +74,7 @@ DEVICE float draw_choices(const Words& random, const int agent, const float* log
   Random::Bits bits{};
   for (int head = 0; head < Space::HEADS; ++head) {
     const Head<Space::LARGEST> choices(logits, mask, Space::size(head));
-    if (head % 4 == 0) bits = random.bits(agent, head / 4);  // equal(dropped condition): more work, same result
+    if (head % 4 == 0) bits = random.bits(agent, head / 4);  // mutant(dropped condition): more work, same result
     const int action = greedy ? choices.likeliest() : choices.draw(Random::unit(bits.word(head)));
     take(head, action, choices);
     log_prob += choices.log_prob(action);

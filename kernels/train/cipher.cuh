@@ -21,7 +21,7 @@ struct Cipher {
 
   // The keys are the words of two draws for `agent`, from `first_draw` on.
   DEVICE Cipher(int n, const Random& random, u32 agent, u32 first_draw) : size((u32)n), half(1) {
-    // equal(swap < 1): unreachable for all sizes allowed. equal(constant 1): 15 bits suffice for 4^15
+    // mutant(swap < 1): unreachable for all sizes allowed. mutant(constant 1): 15 bits suffice for 4^15
     while (half < 15 && (1 << 2 * half) < n) half += 1;
     for (int k = 0; k < ROUNDS; k += 4) {
       const auto bits = random.bits(agent, first_draw + (u32)k / 4);

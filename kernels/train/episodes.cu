@@ -42,13 +42,13 @@ DEVICE int look_for_ends(const Episodes& call, Workspace& work, const int first,
 
 // Collect the episodes of environments [ENVS * e, ENVS * (e + 1)).
 DEVICE void take_in(const Episodes& call, const Team team, Workspace& work, const int e) {
-  // equal(swap -): empty environments ended no episode. equal(swap <): equal where they meet
+  // mutant(swap -): empty environments ended no episode. mutant(swap <): equal where they meet
   const int first = e * ENVS, left = call.num_envs - first, count = left < ENVS ? left : ENVS;
   int ended = 0;
   for (int i : team.each(ENVS * SHARERS)) ended += look_for_ends(call, work, first, i);
   ended = team.sum(ended);
-  if (ended > 0 && team.leader()) atomic_add(call.count, (double)ended);  // equal(swap >): more work, same result
-  team.sync();  // rows of all splits are written before they are read. equal(dropped sync): a CPU's sum() has waited for all
+  if (ended > 0 && team.leader()) atomic_add(call.count, (double)ended);  // mutant(swap >): more work, same result
+  team.sync();  // rows of all splits are written before they are read. mutant(dropped sync): a CPU's sum() has waited for all
   // Find the last episode over all splits.
   for (int slot : team.each(count)) {
     for (int sharer = 1; sharer < SHARERS; ++sharer) {

@@ -21,14 +21,14 @@ DEVICE void look(const Finite& call, const int e) {
   const i64 start = (i64)(e - call.begin[array]) * STRIDE, size = call.size[array];
   const float* const values = call.values[array] + start;
   float own[STRIDE];
-  if (start + STRIDE <= size) {  // equal(swap <=): more work, same result
+  if (start + STRIDE <= size) {  // mutant(swap <=): more work, same result
     UNROLL for (int k = 0; k < STRIDE; k += 4) {
       Four four;
       four.load(values + k);
       UNROLL for (int j = 0; j < 4; ++j) own[k + j] = four.of[j];
     }
   } else {
-    // equal(constant 2): any finite number stands for none
+    // mutant(constant 2): any finite number stands for none
     for (int k = 0; k < STRIDE; ++k) own[k] = start + k < size ? values[k] : 0.0f;
   }
   if constexpr (ALONE) {

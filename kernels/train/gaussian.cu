@@ -23,13 +23,13 @@ DEVICE void explore_row(const Explore& call, const int row) {
   Normals n{};
   for (int head = 0; head < HEADS; ++head) {
     const size_type at = (size_type)row * HEADS + head;
-    if (head % 4 == 0) n = normals(random, call.first_agent + i, head / 4);  // equal(dropped condition): more work, same result
+    if (head % 4 == 0) n = normals(random, call.first_agent + i, head / 4);  // mutant(dropped condition): more work, same result
     const float before = clock.elapsed == 0 ? 0.0f : call.noise[at];
     const float noise = before - call.noise_settings[0] * before + call.noise_settings[1] * n.pick(head);
     call.noise[at] = noise;
     float wanted = call.mean[at] + noise;
     if (*call.started == 0.0f) wanted = 2.0f * Random::unit(random.bits(call.first_agent + i, 2048 + head).x) - 1.0f;
-    // equal(swapped arguments 1): commutes, except NaN
+    // mutant(swapped arguments 1): commutes, except NaN
     call.action[at] = policy::into_box<Space>(math::clamp(wanted, -1.0f, 1.0f), head);
   }
 }

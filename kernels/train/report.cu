@@ -34,10 +34,10 @@ DEVICE void report_mean(const Report& call, const Team team, Workspace& work, co
   int least = 0x7fffffff;
   UNROLL_TIMES(8) for (int i : team.each(call.num_envs)) {
     const int length = (int)row[i];
-    least = length < least ? length : least;  // equal(swap <): equal where they meet
+    least = length < least ? length : least;  // mutant(swap <): equal where they meet
   }
   least = team.min(least);
-  if (team.leader()) call.numbers[1] = (double)least;  // equal(dropped condition): all threads write the same
+  if (team.leader()) call.numbers[1] = (double)least;  // mutant(dropped condition): all threads write the same
 }
 
 DEVICE void report_sums(const Report& call, const Team team) {

@@ -38,7 +38,7 @@ DEVICE void sample_row(const Sample& call, const int row, const float* logits) {
   const float log_prob = policy::draw_choices<Space>(
       random, call.first_agent + i, logits, mask, call.greedy, [&](int head, int action, const auto& choices) INLINED {
         call.action[(size_type)row * HEADS + head] = action;
-        if (call.entropy != nullptr) entropy += choices.entropy();  // equal(dropped condition): more work, same result
+        if (call.entropy != nullptr) entropy += choices.entropy();  // mutant(dropped condition): more work, same result
       });
   if (call.log_prob != nullptr) call.log_prob[row] = log_prob;
   if (call.value != nullptr) call.value_row[row] = call.value[(size_type)row * call.value_stride];

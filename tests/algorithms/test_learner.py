@@ -294,14 +294,14 @@ def test_an_iteration_is_these_launches_and_nothing_of_torchs(monkeypatch):
         run.iterate()
     collecting = {
         "carry": 1,
-        "lay_out": 1,
+        "pack": 1,
         "forward_rows": 4,
         "env_step": 4,
         "look_for_nonfinite": 1,
     }
     # of the last row, and of the final ones
     estimating = {"truncations": 1, "forward_rows": 2, "advantages": 1}
-    drawing = dict.fromkeys(("arrange", "mean", "spread", "deviation"), 1)
+    drawing = dict.fromkeys(("arrange", "mean", "squared_deviations", "deviation"), 1)
     learning = dict.fromkeys(("gradient", "reduce", "update"), 3 * 2)
     parts = (
         collecting,

@@ -117,7 +117,7 @@ def test_a_state_that_is_not_near_is_not_watched_and_may_be_added_to():
     spec = tag(TAGS, "env.team.sync(); env.team.add(s.x, 0, 0); env.team.sync();")
     params = spec.make_params(num_taggers=5, grid_length=6, max_episode_steps=4)
     got, want = (
-        take_steps(spec, team, params, n=300, layout=Layout(team, state_near=False))
+        take_steps(spec, team, params, n=300, layout=Layout(team, state_on_chip=False))
         for team in (4, 1)
     )
     assert (

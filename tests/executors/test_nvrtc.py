@@ -131,8 +131,8 @@ NETWORK = (
     ("LAYERS", 3),
     ("RELU", 0),
     ("TILE", 8),
-    ("NEAR_COPIES", 1),
-    ("NEAR_CHUNK", 1),
+    ("PACKED_IN_SHARED", 1),
+    ("CHUNK_IN_SHARED", 1),
 )
 LOSS = (
     ("AGENT_GROUPS", 2),
@@ -154,7 +154,7 @@ PART = (
     *(("OBS", 5), ("PARAMETERS", 10), ("TOWERS", 1), ("LAYERS", 1), ("RELU", 0), ("TILE", 8)),
     *SEQUENCES,
 )
-CHAIN = "constexpr int WIDTH[TOWERS][LAYERS + 1] = {{5, 15}};\n#define COPY_FIRST 1\n"
+CHAIN = "constexpr int WIDTH[TOWERS][LAYERS + 1] = {{5, 15}};\n#define PACK_FIRST 1\n"
 IMAGES = (
     *(("OBS", 12), *PART[1:], ("IMAGE_HEIGHT", 7), ("IMAGE_WIDTH", 5), ("CHANNELS", 3)),
     *(("SPAN", 2), ("STRIDE", 2), ("ABREAST", 4), ("OBSERVES", 1), ("TOTAL_FLOATS", 4096)),
@@ -290,7 +290,7 @@ WARP_GROUPS = 90  # the one architecture that has wgmma
 MATRIX_UNITS = 80  # the first architecture whose matrix units take bfloat16
 
 
-PLAYED = [  # by policies in one launch: environment, algorithm, environments of a crew
+PLAYED = [  # by policies in one launch: environment, algorithm, environments of a warp set
     ("cartpole", PPO(shared_layers=True), 16),
     ("pendulum", PPO(distribution="squashed", normalize_obs=True), 1),
     ("tag_grid", A2C(hidden=(20, 16)), 2),
@@ -300,12 +300,12 @@ PLAYED = [  # by policies in one launch: environment, algorithm, environments of
 
 
 def played(name, settings, envs, tensor=False):
-    """Return the unit in which policies play, of four crews a block."""
+    """Return the unit in which policies play, of four warp sets a block."""
     run = make_run(name, settings, num_envs=envs, device="cpu", backend="kernels")
     policies = [
         replace(policy, tensor=tensor) for policy in policies_of(run.batch, run.rollout.player_of)
     ]
-    return play_unit(run.batch, policies, PlayLayout(1, envs, crews=4))
+    return play_unit(run.batch, policies, PlayLayout(1, envs, warp_sets=4))
 
 
 def unit_of(name, constants, generated):
@@ -424,7 +424,7 @@ NETWORKS = [
 ]
 
 
-def near_bytes(unit):
+def shared_bytes(unit):
     """Return the shared memory that a block of ``unit`` asks for."""
     architecture = "compute_90a" if unit.architecture_specific else "compute_90"
     return int(re.search(r"block_bytes = (\d+)", compile_to(unit, architecture)[2])[1])
@@ -445,7 +445,7 @@ def test_rows_weights_and_gradients_that_are_near_fit_into_a_block(config, entri
         (forward, rows),
         (gradient, int(re.search(r"int TILE = (\d+)", gradient.text)[1])),
     ):
-        assert tile >= 1 and near_bytes(unit) <= limit
+        assert tile >= 1 and shared_bytes(unit) <= limit
 
 
 @pytest.mark.full
@@ -465,7 +465,7 @@ def test_one_block_of_a_warp_group_has_at_most_the_bytes_that_it_was_chosen_by(e
         Task(executor, layout, distribution, config, Shard(16), 32, [1]), GROUP_RESIDENT
     )
     counted = group_bytes(layout.towers[0])
-    assert counted - 8 * 1024 <= near_bytes(unit) <= counted
+    assert counted - 8 * 1024 <= shared_bytes(unit) <= counted
 
 
 @pytest.mark.full

@@ -130,7 +130,7 @@ def problem(
         for name in parts[0]
     }
     task = Task(executor, layout, distribution, config, *sizes)
-    pointers = {"copies": steps.copies, "weights": arithmetic.pointers(steps)}
+    pointers = {"packed": steps.packed, "weights": arithmetic.pointers(steps)}
     gradients = arithmetic.gradients(task, columns, shared | pointers)
     steps.attach(gradients, getattr(config, "target_kl", None), config.rectified)
     return SimpleNamespace(
@@ -145,7 +145,7 @@ def compute(case, epoch=0, minibatch=0):
     """Compute the gradient of one minibatch and take its step; return its parts on the CPU by
     tensor, not padded.
     """
-    case.steps.lay_out()
+    case.steps.pack()
     case.gradients.arrange()
     case.gradients.compute(epoch, minibatch)
     case.steps.descend(epoch, minibatch)

@@ -183,7 +183,7 @@ def test_policies_with_tables_compile_for_gpus():
 
     run = make_run(SPEC, cd.PPO(), num_envs=2, device="cpu", backend="kernels")
     unit = play_unit(
-        run.batch, policies_of(run.batch, run.rollout.player_of), PlayLayout(1, 2, crews=4)
+        run.batch, policies_of(run.batch, run.rollout.player_of), PlayLayout(1, 2, warp_sets=4)
     )
     assert compiled(unit, 90) == (0, "")
 

@@ -146,7 +146,7 @@ def learn_sequences():
 
 
 def play_each():
-    """Collect rollouts in one launch, with and without hidden state, by crews of one and of several
+    """Collect rollouts in one launch, with and without hidden state, by warp sets of one and of several
     environments; return how many there are.
     """
     from itertools import product
@@ -156,8 +156,8 @@ def play_each():
     done = 0
     for case, precision in product(test_play.CASES, ("float32", "bfloat16")):
         run = test_play.made(case, "cuda", precision)
-        for envs in test_play.crew_sizes(run):
-            run.rollout.play = test_play.crews_of(run, envs)
+        for envs in test_play.sizes_of_warp_sets(run):
+            run.rollout.play = test_play.warp_sets_of(run, envs)
             run.rollout.collect()
             done += 1
     return done

@@ -53,7 +53,7 @@ CASES = [
     ("tag_grid", {"num_taggers": 30, "use_full_observation": True}, Layout(32, 2)),
     *(
         ("tag_grid", {"num_taggers": 999, "grid_length": 100}, layout)
-        for layout in (Layout(256), Layout(256, rows_near=False), Layout(1024))
+        for layout in (Layout(256), Layout(256, rows_on_chip=False), Layout(1024))
     ),
     *(("tag_continuous", FEW, layout) for layout in (Layout(1, 64), Layout(8, 8))),
     *(
@@ -95,7 +95,7 @@ LEARNERS = [
     *(({"hidden": (256, 256)}, 4096, file) for file in WIDE),
     ({}, 65_536, "statistics"),
 ]
-# Settings of PPO, an environment, its copies in a crew, and whether policies use tensor cores.
+# Settings of PPO, an environment, its environments in a warp set, and whether policies use tensor cores.
 PLAYERS = (
     [({"shared_layers": True}, "cartpole", 16, tensor_cores) for tensor_cores in (False, True)]
     + [
@@ -122,7 +122,7 @@ def environment_unit(name, given, layout):
     spec = envs.get(name)
     params = spec.make_params(**given)
     return assemble(
-        spec, params, layout.fit(spec, params, LAYOUT_BYTES) if layout.state_near else layout
+        spec, params, layout.fit(spec, params, LAYOUT_BYTES) if layout.state_on_chip else layout
     )
 
 
@@ -167,7 +167,7 @@ def player_unit(given, name, num_envs, tensor_cores):
         replace(policy, tensor=tensor_cores)
         for policy in play.policies_of(run.batch, run.rollout.player_of)
     ]
-    return play.play_unit(run.batch, policies, PlayLayout(1, num_envs, crews=4))
+    return play.play_unit(run.batch, policies, PlayLayout(1, num_envs, warp_sets=4))
 
 
 def unit_of(case):

@@ -70,9 +70,9 @@ GPU_BLOCKS = (
     "if constexpr (AHEAD) {",
     "DEVICE void draw_start(",
     "template <int COUNT, int THREADS> DEVICE void copy_numbers(",
-    "DEVICE void load_network(Weights<Network>& near,",
-    "template <class Network> DEVICE const float* layers_of(const Weights<Network>& near,",
-    "DEVICE float see_entry(const Weights<Network>& near,",
+    "DEVICE void load_network(Weights<Network>& shared,",
+    "template <class Network> DEVICE const float* layers_of(const Weights<Network>& shared,",
+    "DEVICE float normalize_entry(const Weights<Network>& shared,",
     "template <class Network> constexpr int widest() {",
 )
 # Kernels of warps, of which a CPU has one, of one thread: a team of more does not compile to
@@ -86,7 +86,7 @@ ONE_THREAD = {"learn/mma/warp_forward.cu"}
 # is altered.
 FOR_SPEED = re.compile(
     r"(static )?constexpr (int|bool) "
-    r"(BLOCK_ENVS|CACHE_NEAR|ENTRIES_AHEAD|FEW_OWN|MEMBERS|MOST_SELECTED|MOST_SUMS|PIECE|SELECTED|SIDE_FLOATS|SPREAD|STRIP"
+    r"(BLOCK_ENVS|CACHE_ON_CHIP|ENTRIES_AHEAD|FEW_OWN|MEMBERS|MOST_SELECTED|MOST_SUMS|PIECE|SELECTED|SIDE_FLOATS|SPREAD|SEGMENT|VECTOR"
     r"|SUMS_OF_FIRST)\b"
 )
 # how often, which a CPU's compiler does not see
@@ -99,9 +99,9 @@ PURPOSES = {
     "SHUFFLE": "POLICY",
 }  # fmt: skip
 # A kernel's comment, on the line itself or alone above it, names mutants that no test can detect
-# and gives the reason: equal(swap <, constant 2): at the limit both are right. A number after the
+# and gives the reason: mutant(swap <, constant 2): at the limit both are right. A number after the
 # kind: which of several on this line.
-TAG = re.compile(r"equal\(([^)]*)\): ")
+TAG = re.compile(r"mutant\(([^)]*)\): ")
 # Functions of two arguments that may change places: no bit of the result shows it.
 COMMUTATIVE = re.compile(
     r"\b(fma|fused|__builtin_ia32_vfmaddps256|__builtin_elementwise_fma|lesser|greater|high_product|distance)"

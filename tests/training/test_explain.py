@@ -187,7 +187,7 @@ def test_a_rollout_in_one_launch_is_taken_apart():
         backend="kernels",
         device="cpu",
     )
-    run.rollout.play = Play(run.rollout, PlayLayout(1, 2, crews=4))
+    run.rollout.play = Play(run.rollout, PlayLayout(1, 2, warp_sets=4))
     with pytest.raises(NotFiniteError):
         cd.train(run, steps=SMALL["steps"], progress=False)
     found = run.explain()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from cupydrive.algorithms.kernels import gradients, tensor, wide
 from cupydrive.algorithms.kernels.gradients import Columns, Minibatches, Shared, Task
 from cupydrive.algorithms.kernels.resident import ResidentGradients, resident_way
-from cupydrive.algorithms.kernels.steps import Steps, UncopiedSteps
+from cupydrive.algorithms.kernels.steps import Steps, UnpackedSteps
 from cupydrive.codegen.source import Unit
 
 
@@ -29,10 +29,10 @@ class Arithmetic:
         gradients: Constructor of ``Gradients`` or a similar class.
         steps: ``Steps`` or a similar class.
         pointers: Function of steps. Returns the network's tensors by name that kernels read in
-            addition to ``copies``, also those behind ``struct Forward``.
+            addition to ``packed``, also those behind ``struct Forward``.
         rows_at_once: Function of layout and number of rows. Returns the number of rows of a
             minibatch for which the outputs of all layers are stored.
-        near: Whether the weights are in shared memory. A block then computes many tiles of a
+        in_block: Whether the weights are in shared memory. A block then computes many tiles of a
             forward pass, and ``kernels/play`` supports the network.
         tolerance: Allowed relative difference between acting and learning with equal weights. 0
             requires equal bits.
@@ -45,7 +45,7 @@ class Arithmetic:
     steps: type = Steps
     pointers: Callable = lambda steps: {}
     rows_at_once: Callable = lambda layout, rows: 0
-    near: bool = True
+    in_block: bool = True
     tolerance: float = 2.0**-7
 
 
@@ -76,7 +76,7 @@ TENSOR = Arithmetic(
     tensor.tensor_forward_unit,
     tensor_units,
     tensor_gradients,
-    UncopiedSteps,
+    UnpackedSteps,
     pointers=lambda steps: tensor.weight_pointers(steps.weights),
 )
 WIDE = Arithmetic(
@@ -87,5 +87,5 @@ WIDE = Arithmetic(
     wide.WideSteps,
     wide.WideSteps.pointers,
     wide.wide_rows_at_once,
-    near=False,
+    in_block=False,
 )

@@ -56,7 +56,7 @@ LOSS_TENSORS = (
     "skip",
     "center",
     "scale",
-    "copies",
+    "packed",
 )
 
 
@@ -179,32 +179,32 @@ class Minibatches:
         task: ``Task``.
         columns: Tensors by group for each name of ``COLUMNS``. With ``task.stores`` also for those
             of ``STORED``.
-        shared: Tensors by name: ``seed``, ``iteration``, ``skip``, ``copies``, the scheduled
+        shared: Tensors by name: ``seed``, ``iteration``, ``skip``, ``packed``, the scheduled
             ``clip_coef``, ``ent_coef`` and ``vf_coef``, and ``center`` and ``scale`` of
             observations or None. ``weights`` are the network's tensors that kernels read in
-            addition to ``copies``, by name.
-        pieces: Number of sums that are computed at the same time.
+            addition to ``packed``, by name.
+        splits: Number of sums that are computed at the same time.
         behind: Members of the kernel's argument behind ``struct Learn``, by name.
 
     Attributes:
-        partials: (pieces, floats of a gradient), sums over parts of this process's blocks.
-        sums: Sums of all processes, which ``Steps`` reduces: ``partials``, or their sum over
-            pieces and processes.
+        partial_sums: (splits, floats of a gradient), sums over parts of this process's blocks.
+        sums: Sums of all processes, which ``Steps`` reduces: ``partial_sums``, or their sum over
+            splits and processes.
         moments: (epochs, minibatches, 4): the reciprocal of the number of active rows, mean and
             standard deviation of their advantages, and their number.
-        parts: Number of partial sums in the reduction of the pieces.
+        parts: Number of partial sums in the reduction of the splits.
     """
 
     parts: int
-    nested = 1  # parts of each piece
-    chunk_floats = 0  # floats per piece for the sum of a chunk's gradient
+    nested = 1  # parts of each split
+    chunk_floats = 0  # floats per split for the sum of a chunk's gradient
 
     def __init__(
         self,
         task: Task,
         columns: Columns,
         shared: Shared,
-        pieces: int,
+        splits: int,
         behind: Shared | None = None,
     ) -> None:
         self.shard = shard = task.shard
@@ -214,24 +214,24 @@ class Minibatches:
             task.config.norm_adv,
         )
         self.epochs, self.minibatches = task.epochs, task.minibatches
-        self.rows, self.blocks, self.pieces = task.rows, len(shard.blocks), pieces
+        self.rows, self.blocks, self.splits = task.rows, len(shard.blocks), splits
         self.drawing = task.executor.build(minibatch_unit(task))
         self.zeros = partial(zeros, self.device)
         chunks = (self.epochs, self.minibatches, shard.all_blocks)
         self.moments = self.zeros(self.epochs, self.minibatches, 4)
-        self.partials, self.sums = self.gradient_memory()
-        drawn = task.rows // (task.steps if task.layout.sequences else 1)
+        self.partial_sums, self.sums = self.gradient_memory()
+        shuffled = task.rows // (task.steps if task.layout.sequences else 1)
         self.memory = {
-            "order": self.zeros(self.epochs, drawn, dtype=torch.int32),
+            "order": self.zeros(self.epochs, shuffled, dtype=torch.int32),
             "counts": self.zeros(*chunks, dtype=torch.int32),
             "sums": self.zeros(*chunks),
             "squares": self.zeros(*chunks),
             "moments": self.moments,
-            "chunks": self.zeros(pieces, self.chunk_floats) if self.chunk_floats else None,
-            "partials": self.partials,
+            "chunks": self.zeros(splits, self.chunk_floats) if self.chunk_floats else None,
+            "partial_sums": self.partial_sums,
         }
         ints = {"num_envs": shard.num_envs, "steps": task.steps, "blocks": self.blocks}
-        ints |= {"pieces": pieces, "all_envs": shard.all_envs, "all_blocks": shard.all_blocks}
+        ints |= {"splits": splits, "all_envs": shard.all_envs, "all_blocks": shard.all_blocks}
         ints |= {"first_block": shard.blocks.start, "envs_before": shard.envs.start}
         ints |= {"epochs": self.epochs, "minibatches": self.minibatches, "epoch": 0, "minibatch": 0}
         ints["parts"] = self.nested
@@ -243,14 +243,16 @@ class Minibatches:
         self.call = make_call(ints, pointers | dict(behind or {}))
 
     def gradient_memory(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Allocate ``partials`` and ``sums``."""
-        partials = self.zeros(self.pieces, self.layout.gradient)
-        return partials, partials if self.shard.ranks.alone else self.zeros(1, self.layout.gradient)
+        """Allocate ``partial_sums`` and ``sums``."""
+        partial_sums = self.zeros(self.splits, self.layout.gradient)
+        return partial_sums, partial_sums if self.shard.ranks.alone else self.zeros(
+            1, self.layout.gradient
+        )
 
     def exchange(self) -> None:
-        """Compute ``sums`` from the ``partials`` of all processes."""
-        if self.sums is not self.partials:
-            torch.sum(self.partials, 0, keepdim=True, out=self.sums)
+        """Compute ``sums`` from the ``partial_sums`` of all processes."""
+        if self.sums is not self.partial_sums:
+            torch.sum(self.partial_sums, 0, keepdim=True, out=self.sums)
             self.shard.ranks.add(self.sums)
 
     def arrange(self) -> None:
@@ -261,7 +263,7 @@ class Minibatches:
         self.join_blocks("counts", "sums")
         self.drawing.launch("mean", self.call, minibatches, chunks)
         if self.norm_adv:
-            self.drawing.launch("spread", self.call, chunks, rows)
+            self.drawing.launch("squared_deviations", self.call, chunks, rows)
             self.join_blocks("squares")
             self.drawing.launch("deviation", self.call, minibatches, chunks)
 
@@ -273,7 +275,7 @@ class Minibatches:
                 steps.descend(epoch, minibatch)
 
     def compute(self, epoch: int, minibatch: int) -> None:
-        """Compute ``partials`` of one minibatch from ``arrange``."""
+        """Compute ``partial_sums`` of one minibatch from ``arrange``."""
         raise NotImplementedError
 
     def join_blocks(self, *names: str) -> None:
@@ -304,14 +306,14 @@ class Gradients(Minibatches):
         # the cache, if a process has all blocks of a part. A single core also sums the parts.
         size, executor = shard.ranks.size, task.executor
         whole = shard.ranks.alone or (blocks % self.parts == 0 and self.parts % size == 0)
-        self.all_pieces = self.parts if executor.name == "cpu" and whole else blocks
+        self.all_splits = self.parts if executor.name == "cpu" and whole else blocks
         if executor.max_team == 1 and shard.ranks.alone and executor.processors == 1:
-            self.all_pieces, self.nested = 1, self.parts
+            self.all_splits, self.nested = 1, self.parts
         self.chunk_floats = task.layout.gradient
         if executor.name == "cpu":
             self.chunk_floats = max(self.chunk_floats, task.layout.scratch)
         self.shares = [
-            range(*(k * self.all_pieces // blocks for k in (those.start, those.stop)))
+            range(*(k * self.all_splits // blocks for k in (those.start, those.stop)))
             for those in shard.all_shares()
         ]
         self.own = self.shares[shard.ranks.rank]
@@ -323,17 +325,17 @@ class Gradients(Minibatches):
         self.program = task.executor.build(exact_gradient_unit(task))
 
     def gradient_memory(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Allocate ``partials`` as a part of ``sums``."""
-        sums = self.zeros(self.all_pieces, self.layout.gradient)
+        """Allocate ``partial_sums`` as a part of ``sums``."""
+        sums = self.zeros(self.all_splits, self.layout.gradient)
         return sums[self.own.start : self.own.stop], sums
 
     def exchange(self) -> None:
-        """Gather the pieces of the other processes. Their order of summation is fixed."""
+        """Gather the splits of the other processes. Their order of summation is fixed."""
         self.shard.ranks.join(self.sums, self.shares)
 
     def compute(self, epoch: int, minibatch: int) -> None:
-        """Compute ``partials`` of one minibatch from ``arrange``."""
+        """Compute ``partial_sums`` of one minibatch from ``arrange``."""
         self.call["epoch"], self.call["minibatch"] = epoch, minibatch
-        work = self.rows // self.minibatches * self.layout.copied
-        self.program.launch("gradient", self.call, self.pieces, work)
+        work = self.rows // self.minibatches * self.layout.packed
+        self.program.launch("gradient", self.call, self.splits, work)
         self.exchange()

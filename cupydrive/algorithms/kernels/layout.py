@@ -35,14 +35,14 @@ ONE_MEMBER_ROWS = 32
 TEAM_ROWS = 128
 FEWEST_ROWS = 4  # of a forward pass, since fewer leave half of a GPU's warps empty
 ROOM = 64  # bytes of a block for alignment
-NEAR_ROWS = 32  # weights and gradient leave shared memory if fewer rows fit beside them
+FEWEST_SHARED_ROWS = 32  # weights and gradient leave shared memory if fewer rows fit beside them
 PAD = 16  # alignment of rows of matrices
 # Threads of one block on a GPU, by kernel file.
 TEAMS = {"exact/forward": 256, "exact/gradient": 256, "update": 128}
 # adjacent blocks whose gradients are added first, at most MOST_PARTS in update.cu
 PARTS = 32
 ADDERS_AT_ONCE = (
-    # teams per processor that reduce gradients. With more, each team reduces several strips.
+    # teams per processor that reduce gradients. With more, each team reduces several segments.
     16
 )
 
@@ -121,16 +121,16 @@ class NetworkLayout:
         )
 
     @cached_property
-    def forward_copied(self) -> int:
+    def forward_packed(self) -> int:
         """Floats of the packed weights of forward passes."""
         return sum((into + 1) * padded(out) for into, out in self.layers)
 
     @cached_property
-    def copied(self) -> int:
+    def packed(self) -> int:
         """Floats of all packed weights."""
         first = {0, len(self.towers[0]) - 1}  # layers that read the observation
         own = [0 if k in first else out * padded(into) for k, (into, out) in enumerate(self.layers)]
-        return self.forward_copied + sum(own)
+        return self.forward_packed + sum(own)
 
     @cached_property
     def gradient(self) -> int:
@@ -141,7 +141,7 @@ class NetworkLayout:
     def scratch(self) -> int:
         """Maximum number of floats in which a single thread sums gradients.
 
-        It is ``SCRATCH_FLOATS`` of ``kernels/learn/exact/pieces.cuh``.
+        It is ``SCRATCH_FLOATS`` of ``kernels/learn/exact/splits.cuh``.
         """
         largest = [max(into * padded(out), out * padded(into)) for into, out in self.layers]
         return 3 * (sum(largest) + sum(padded(out) for _, out in self.layers) + PAD)
@@ -232,21 +232,21 @@ class Tiles:
 
     Args:
         rows: Rows of a tile, a power of two. 0 if not even one row fits.
-        copies_near: Whether the weights are in shared memory.
-        chunk_near: Whether the accumulators of a chunk's gradient are in shared memory.
+        packed_in_shared: Whether the weights are in shared memory.
+        chunk_in_shared: Whether the accumulators of a chunk's gradient are in shared memory.
     """
 
     rows: int
-    copies_near: bool = False
-    chunk_near: bool = False
+    packed_in_shared: bool = False
+    chunk_in_shared: bool = False
 
     @property
     def constants(self) -> tuple[tuple[str, int], ...]:
         """Constants of ``kernels/learn`` as pairs (name, int)."""
         return (
             ("TILE", self.rows),
-            ("NEAR_COPIES", self.copies_near),
-            ("NEAR_CHUNK", self.chunk_near),
+            ("PACKED_IN_SHARED", self.packed_in_shared),
+            ("CHUNK_IN_SHARED", self.chunk_in_shared),
         )
 
 
@@ -255,12 +255,14 @@ def forward_tiles(layout: NetworkLayout, executor: Executor, rows: int) -> Tiles
     if executor.max_team == 1:
         return widest(layout.tile_bytes, executor.team_bytes, ONE_MEMBER_ROWS)
     each = min(TEAM_ROWS, max(FEWEST_ROWS, -(-rows // executor.processors)))
-    for near in (True, False):
+    for in_shared in (True, False):
         found = widest(
-            layout.tile_bytes, executor.team_bytes - near * 4 * layout.forward_copied - ROOM, each
+            layout.tile_bytes,
+            executor.team_bytes - in_shared * 4 * layout.forward_packed - ROOM,
+            each,
         )
-        if found.rows >= min(each, NEAR_ROWS):
-            return Tiles(found.rows, near)
+        if found.rows >= min(each, FEWEST_SHARED_ROWS):
+            return Tiles(found.rows, in_shared)
     return found
 
 
@@ -270,13 +272,13 @@ def gradient_tiles(layout: NetworkLayout, executor: Executor, rows: int) -> Tile
     if executor.max_team == 1:
         return widest(layout.tile_bytes + about, executor.team_bytes, ONE_MEMBER_ROWS)
     each = min(TEAM_ROWS, rows)
-    for copies, chunk in ((True, True), (True, False), (False, False)):
-        taken = 4 * (copies * layout.copied + chunk * layout.gradient) + ROOM
+    for packed, chunk in ((True, True), (True, False), (False, False)):
+        taken = 4 * (packed * layout.packed + chunk * layout.gradient) + ROOM
         found = widest(
             layout.tile_bytes + layout.spare_bytes + about, executor.team_bytes - taken, each
         )
-        if found.rows >= min(each, NEAR_ROWS):
-            return Tiles(found.rows, copies, chunk)
+        if found.rows >= min(each, FEWEST_SHARED_ROWS):
+            return Tiles(found.rows, packed, chunk)
     return found
 
 

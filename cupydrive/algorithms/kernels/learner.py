@@ -158,7 +158,7 @@ class KernelLearner(OnPolicyLearner):
         shared = {name: getattr(self.scheduled, name, None) for name in scheduled}
         shared |= {"seed": as_torch(rollout.batch.seed), "iteration": self.iteration}
         shared |= {"skip": self.skip_update, "center": self.center, "scale": self.scale}
-        shared |= {"copies": self.steps.copies, "weights": self.arithmetic.pointers(self.steps)}
+        shared |= {"packed": self.steps.packed, "weights": self.arithmetic.pointers(self.steps)}
         shared |= self.sequence_tensors()
         self.columns, self.shared = columns, shared
         self.gradients = self.arithmetic.gradients(self.task, columns, shared)
@@ -209,17 +209,15 @@ class KernelLearner(OnPolicyLearner):
             "at": stored["truncated_at"] if final else None,
             "center": self.center,
             "scale": self.scale,
-            "copies": self.steps.copies,
+            "packed": self.steps.packed,
             "parameters": None,
             "value": stored["final_value"] if final else stored["value"][t],
         }
         pointers |= self.arithmetic.pointers(self.steps)
-        shares = -(-rows // self.tile)
-        if self.arithmetic.near:
-            shares = min(
-                shares, rollout.batch.executor.resident_teams(self.program, "forward_rows")
-            )
-        ints = {"rows": rows, "num_envs": n, "agents": g.count, "shares": shares}
+        teams = -(-rows // self.tile)
+        if self.arithmetic.in_block:
+            teams = min(teams, rollout.batch.executor.resident_teams(self.program, "forward_rows"))
+        ints = {"rows": rows, "num_envs": n, "agents": g.count, "teams": teams}
         sample = self.sample_of(rollout, g, t)
         if final and "mask" in (sample.dtype.names or ()):
             sample["mask"] = 0  # final observations have none
@@ -245,12 +243,12 @@ class KernelLearner(OnPolicyLearner):
 
     def look(self, call: np.ndarray) -> None:
         """Queue one forward pass."""
-        work = int(call["rows"]) * self.layout.copied // PAD
-        self.program.launch("forward_rows", call, int(call["shares"]), work)
+        work = int(call["rows"]) * self.layout.packed // PAD
+        self.program.launch("forward_rows", call, int(call["teams"]), work)
 
     def begin_rollout(self) -> None:
         """Prepare forward passes with the current weights and statistics."""
-        self.steps.lay_out()
+        self.steps.pack()
         about = (self.obs_rms, self.center, self.scale)
         of_critic = (self.critic_rms, self.critic_center, self.critic_scale)
         for rms, center, scale in (about, of_critic):

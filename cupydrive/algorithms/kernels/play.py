@@ -44,15 +44,15 @@ from cupydrive.spec import Group
 
 # key in a run's backends, next to names of policies, which have no spaces
 ALL_ROLLOUTS = "all rollouts"
-MOST_ENVS = 16  # of one crew, since more rows need too many registers
-MOST_CREWS = 16  # of one block
-BUSY_WARPS = 8  # of one block if crews have several warps, since more compete for resources
+MOST_ENVS = 16  # of one warp set, since more rows need too many registers
+MOST_WARP_SETS = 16  # of one block
+BUSY_WARPS = 8  # of one block if warp sets have several warps, since more compete for resources
 BUSY = 4  # warps of a processor, one per scheduler
 # of one environment's observations, since more do not fit into the registers of one thread
 OBS_REGISTER_BYTES = 256
 TEAM_MEMORY = 32 * 1024  # shared memory for the thread teams of a warp
 RESERVED_BYTES = 2048  # shared memory for padding and other data
-PLAYED = ("raw", "log_prob", "value", "memory", "start")  # members of ``struct PlayedRows``
+PLAYED = ("raw", "log_prob", "value", "memory", "start")  # in the order of ``struct PlayedRows``
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Play:
         self.work = (
             rollout.batch.num_envs
             * rollout.steps
-            * sum(policy.layout.copied for policy in policies)
+            * sum(policy.layout.packed for policy in policies)
         )
 
     def collect(self) -> None:
@@ -236,7 +236,7 @@ def choose_layout(
     if seen:
         return None, f"the network of {' and '.join(seen)} has convolutions"
     learners = {k: own for k, own in player_of.items() if isinstance(own, KernelLearner)}
-    wide = [k for k, own in learners.items() if not own.arithmetic.near]
+    wide = [k for k, own in learners.items() if not own.arithmetic.in_block]
     if wide:
         return None, f"the network of {' and '.join(wide)} is too wide for one block"
     parts = [
@@ -267,10 +267,10 @@ def choose_layout(
 def gpu_layout(batch: Batch, policies: Sequence[Policy]) -> PlayLayout | None:
     """Return the ``PlayLayout`` for a GPU whose teams are not larger than a warp, or None.
 
-    Few environments are limited by latency. A crew then has one environment, and several warps that
-    compute its layers, and each block has a processor. With more environments, the crews grow until
-    each processor has ``BUSY`` crews. This is a lower limit of crews, but an upper limit on tensor
-    cores, which process 16 rows in the time of one.
+    Few environments are limited by latency. A warp set then has one environment, and several warps
+    that compute its layers, and each block has a processor. With more environments, the warp sets
+    grow until each processor has ``BUSY`` warp sets. This is a lower limit of warp sets, but an
+    upper limit on tensor cores, which process 16 rows in the time of one.
     """
     team = playing_team(batch)
     # A whole warp would copy the observations of several agents through shared memory that is used
@@ -284,12 +284,12 @@ def gpu_layout(batch: Batch, policies: Sequence[Policy]) -> PlayLayout | None:
     )
     most = min(limit, WARP // team, share)
     options = [n for n in (32, 16, 8, 4, 2, 1) if n <= most and batch.num_envs % n == 0]
-    far = any(p.network.core is not None for p in policies) and all(
+    in_global = any(p.network.core is not None for p in policies) and all(
         p.tensor and len(p.groups) == 1 for p in policies
     )
     found = (
-        play_layout(batch, policies, team, n, near)
-        for near in (True, False)[: 1 + far]
+        play_layout(batch, policies, team, n, in_shared)
+        for in_shared in (True, False)[: 1 + in_global]
         for n in options
     )
     return next(filter(None, found), None)
@@ -307,30 +307,32 @@ def playing_team(batch: Batch) -> int:
 
 
 def play_layout(
-    batch: Batch, policies: Sequence[Policy], team: int, envs: int, hidden_near: bool = True
+    batch: Batch, policies: Sequence[Policy], team: int, envs: int, hidden_in_shared: bool = True
 ) -> PlayLayout | None:
-    """Return the ``PlayLayout`` of crews with ``envs`` environments each.
+    """Return the ``PlayLayout`` of warp sets with ``envs`` environments each.
 
-    The result is None if smaller crews allow more warps.
+    The result is None if smaller warp sets allow more warps.
     """
     executor: Any = batch.executor
     obs_bytes = sum(4 * g.count * g.obs_dim for g in batch.groups)
     limit = OBS_REGISTER_BYTES * envs if team == 1 else TEAM_MEMORY
-    layout = PlayLayout(team, envs, hidden_near=hidden_near).fit(batch.spec, batch.params, limit)
-    wanted = min(MOST_CREWS, -(-batch.num_envs // (envs * executor.processors)))
-    workspace = (layout.near_bytes(batch.spec, batch.params) + 2 * obs_bytes) * (team > 1)
-    crew = envs * workspace + sum(tile_bytes(p, envs, hidden_near) for p in policies)
+    layout = PlayLayout(team, envs, hidden_in_shared=hidden_in_shared).fit(
+        batch.spec, batch.params, limit
+    )
+    wanted = min(MOST_WARP_SETS, -(-batch.num_envs // (envs * executor.processors)))
+    workspace = (layout.shared_bytes(batch.spec, batch.params) + 2 * obs_bytes) * (team > 1)
+    warp_set = envs * workspace + sum(tile_bytes(p, envs, hidden_in_shared) for p in policies)
     left = executor.shared_bytes - RESERVED_BYTES - sum(map(policy_weight_bytes, policies))
-    crews = min(wanted, left // crew)
+    warp_sets = min(wanted, left // warp_set)
     smaller = envs > 1 and any(p.rows * envs > PAD or not p.tensor for p in policies)
-    if crews < (wanted / 2 if smaller else 1):
+    if warp_sets < (wanted / 2 if smaller else 1):
         return None
-    warps = max(1, min(BUSY_WARPS // int(crews), useful_warps(policies, envs)))
-    return replace(layout, crews=int(crews), warps=1 << (warps.bit_length() - 1))
+    warps = max(1, min(BUSY_WARPS // int(warp_sets), useful_warps(policies, envs)))
+    return replace(layout, warp_sets=int(warp_sets), warps=1 << (warps.bit_length() - 1))
 
 
 def useful_warps(policies: Sequence[Policy], envs: int) -> int:
-    """Return the number of warps of a crew that have work.
+    """Return the number of warps of a warp set that have work.
 
     On tensor cores it is one per tower, otherwise it depends on the outputs of the widest layer.
     """
@@ -342,16 +344,16 @@ def useful_warps(policies: Sequence[Policy], envs: int) -> int:
     return max(-(-outputs // WARP) for outputs in widest)
 
 
-def tile_bytes(policy: Policy, envs: int, hidden_near: bool = True) -> int:
-    """Return the shared memory of a crew for ``envs`` environments, ``struct Tile``, in bytes.
+def tile_bytes(policy: Policy, envs: int, hidden_in_shared: bool = True) -> int:
+    """Return the shared memory of a warp set for ``envs`` environments, ``struct Tile``, in bytes.
 
-    ``hidden_near`` is that of ``PlayLayout``.
+    ``hidden_in_shared`` is that of ``PlayLayout``.
     """
     rows, towers, core = envs * policy.rows, policy.towers, policy.network.core
     obs_dim = towers[0][0][0]
     if policy.tensor:  # rows are padded to whole tiles, and observations are bfloat16
         each = 2 * (padded(obs_dim) + tensor.SKEW) + 4 * len(towers) * (policy.results | 1)
-        each += 4 * -(-policy.network.state_size // WARP) * WARP if hidden_near else 2
+        each += 4 * -(-policy.network.state_size // WARP) * WARP if hidden_in_shared else 2
         return -(-padded(rows) * each // 16) * 16
     # The inputs of layers alternate between two buffers.
     inputs = [
@@ -375,7 +377,7 @@ def stride(width: int) -> int:
 def policy_weight_bytes(policy: Policy) -> int:
     """Return the bytes of shared memory of a network's weights and observation statistics."""
     layers = policy.layout.layers
-    weights = tensor.weight_bytes(layers) if policy.tensor else 4 * policy.layout.forward_copied
+    weights = tensor.weight_bytes(layers) if policy.tensor else 4 * policy.layout.forward_packed
     return weights + 8 * layers[0][0]
 
 
@@ -395,7 +397,7 @@ def play_call(
                 for name, p in tensor.weight_pointers(learner.steps.weights).items()
             }
         else:
-            pointers[f"{k}.copies"] = learner.steps.copies
+            pointers[f"{k}.packed"] = learner.steps.packed
         pointers |= {f"{k}.center": learner.center, f"{k}.scale": learner.scale}
         if policies[k].tensor:
             pointers[f"{k}.epsilon"] = getattr(learner.scheduled, "epsilon", None)
@@ -444,7 +446,7 @@ def policies_text(policies: Sequence[Policy]) -> str:
                 f"{{ return parts.policy_{k}; }}",
             ]
     return "\n".join(
-        [f"#define BY_MATRIX_UNITS {int(policies[0].tensor)}", "namespace policy {", *lines, "}"]
+        [f"#define ON_TENSOR_CORES {int(policies[0].tensor)}", "namespace policy {", *lines, "}"]
     )
 
 
@@ -470,7 +472,7 @@ def network_text(number: int, policy: Policy, towers_before: int) -> list[str]:
         f"LAYER_NORM * (LAYERS - 1);",
         f"  static constexpr bool GREEDY = {int(isinstance(distribution, EpsilonGreedy))};",
         f"  static constexpr int FIRST_TOWER = {towers_before};",
-        f"  static constexpr int COPIED = {layout.forward_copied};",
+        f"  static constexpr int PACKED = {layout.forward_packed};",
         f"  static constexpr bool RELU = {int(layout.relu)}, DISCRETE = "
         f"{int(not isinstance(distribution, Gaussian))}, GAUSSIAN = "
         f"{int(not isinstance(distribution, Categorical))};",

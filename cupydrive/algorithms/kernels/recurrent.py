@@ -61,7 +61,7 @@ ABREAST = 4  # pixels whose gradients one thread of a team computes at once
 NORM_ROWS = 64  # rows of a CPU thread in norm.cu. A GPU's warp has one row
 NORM_CHAINS = 32  # columns of a strip in norm.cu, the lanes of a warp
 NORM_PIECES = 2048  # maximum of teams whose sums of gradients are added in bfloat16
-ROW_PARTS = "#define COPY_FIRST 1\n"  # pack weights for gradients of the inputs also
+ROW_PARTS = "#define PACK_FIRST 1\n"  # pack weights for gradients of the inputs also
 ACTIVATED = "#define ACTIVATE_LAST 1\n"
 
 
@@ -136,16 +136,16 @@ class RecurrentLayout(NetworkLayout):
         return self.size if self.network.shared and self.network.valued else 0
 
     @cached_property
-    def copied(self) -> int:
+    def packed(self) -> int:
         """Floats of all packed weights."""
-        return self.forward_copied + sum(out * padded(into) for into, out in self.layers)
+        return self.forward_packed + sum(out * padded(into) for into, out in self.layers)
 
     def places(self, layer: int) -> tuple[int, int, int]:
         """Return the offsets of a layer: in forward weights, backward weights, and a gradient."""
         before = self.layers[:layer]
         return (
             sum((into + 1) * padded(out) for into, out in before),
-            self.forward_copied + sum(out * padded(into) for into, out in before),
+            self.forward_packed + sum(out * padded(into) for into, out in before),
             sum(out * padded(into) + padded(out) for into, out in before),
         )
 
@@ -260,7 +260,7 @@ class LinearPart(PartKernels):
     """
 
     path = "recurrent/part"
-    rows: tuple[str, ...] = ("in", "out", "by_in", "kept")
+    rows: tuple[str, ...] = ("in", "out", "in_grad", "activations")
     team_rows = PART_ROWS
 
     def __init__(
@@ -295,26 +295,26 @@ class LinearPart(PartKernels):
         spaces = ROW_PARTS * (len(layers) == 1) + ACTIVATED * activated
         spaces += f"#define OBSERVES {int(observes)}\n"
         self.unit = own.unit(self.path, task.executor, constants, spaces, PART_TEAM)
-        self.work = own.copied  # products per row
+        self.work = own.packed  # products per row
 
     def tiles(self, rows: int, kernel: str = "") -> int:
         """Return the number of tiles of a kernel for ``rows`` rows."""
         return -(-rows // self.tile)
 
-    def slopes(self, out: torch.Tensor, by_out: torch.Tensor) -> dict[str, torch.Tensor]:
+    def gradient_rows(self, out: torch.Tensor, out_grad: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the tensors of gradients, other than inputs, by name.
 
         They are the outputs and their gradients. The latter become the gradients of the last
         product in place.
         """
-        return {"out": by_out, "kept": out}
+        return {"out": out_grad, "activations": out}
 
-    def weights(self, copies: torch.Tensor) -> dict[str, torch.Tensor]:
+    def weights(self, packed: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the forward weights from this part on, by name."""
-        return {"weights": copies[self.forward_at :]}
+        return {"weights": packed[self.forward_at :]}
 
     def acting(
-        self, rows: int, x: torch.Tensor | None, out: torch.Tensor, copies: torch.Tensor
+        self, rows: int, x: torch.Tensor | None, out: torch.Tensor, packed: torch.Tensor
     ) -> KernelLaunch:
         """Return the launch of ``rows`` rows.
 
@@ -322,9 +322,9 @@ class LinearPart(PartKernels):
             rows: Number of rows.
             x: Inputs. None for observations, which the caller sets.
             out: Outputs.
-            copies: Packed weights.
+            packed: Packed weights.
         """
-        pointers = {"in": x, "center": None, "scale": None, **self.weights(copies), "out": out}
+        pointers = {"in": x, "center": None, "scale": None, **self.weights(packed), "out": out}
         about = self.tiles(rows), rows * self.work
         return KernelLaunch(self.program, "act_rows", *about, pointers, {"rows": rows})
 
@@ -340,7 +340,7 @@ class ConvPart(LinearPart):
     """
 
     path = "recurrent/conv"
-    rows = ("in", "out", "by_out", "by_in")
+    rows = ("in", "out", "out_grad", "in_grad")
     team_rows = PATCHES
 
     def __init__(self, task: Task, number: int, layer: ConvLayer, observes: bool) -> None:
@@ -351,13 +351,13 @@ class ConvPart(LinearPart):
         self.inputs, self.outputs = padded(math.prod(layer.image)), padded(math.prod(layer.out))
         self.work *= layer.positions
 
-    def slopes(self, out: torch.Tensor, by_out: torch.Tensor) -> dict[str, torch.Tensor]:
+    def gradient_rows(self, out: torch.Tensor, out_grad: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the tensors of gradients, other than inputs, by name."""
-        return {"out": out, "by_out": by_out}
+        return {"out": out, "out_grad": out_grad}
 
     def tiles(self, rows: int, kernel: str = "") -> int:
         """Return the number of tiles of patches, or of groups of pixels, for ``rows`` rows."""
-        if kernel != "by_inputs":
+        if kernel != "input_gradient":
             return super().tiles(rows * self.layer.positions)
         (height, width, _), stride = self.layer.image, self.layer.stride
         return super().tiles(rows * height * stride * -(-width // (stride * ABREAST)))
@@ -372,9 +372,9 @@ class Slots:
     Args:
         task: ``Task``.
         learn: ``struct Learn``.
-        shared: Tensors by name: ``copies``, ``chunks`` and ``partials``. ``start`` and ``first``
-            have one tensor per group. A central critic also has ``critic_obs`` with one tensor per
-            group, and ``critic_center`` and ``critic_scale``, or None.
+        shared: Tensors by name: ``packed``, ``chunks`` and ``partial_sums``. ``start`` and
+            ``first`` have one tensor per group. A central critic also has ``critic_obs`` with one
+            tensor per group, and ``critic_center`` and ``critic_scale``, or None.
     """
 
     def __init__(self, task: Task, learn: np.ndarray, shared: Shared) -> None:
@@ -384,7 +384,7 @@ class Slots:
         envs = -(-shard.all_envs // shard.all_blocks)
         steps = task.steps if task.layout.sequences else 1
         self.most = -(-envs * task.rows_of_env // steps // task.minibatches)
-        self.blocks, self.pieces = len(shard.blocks), int(learn["pieces"])
+        self.blocks, self.splits = len(shard.blocks), int(learn["splits"])
         self.slot = steps * self.most
         self.rows = self.blocks * self.slot
         device, state = task.executor.name, task.layout.network.state_size
@@ -408,14 +408,14 @@ class Slots:
 
     def part(self, part: LinearPart, kernel: str, **tensors: torch.Tensor | None) -> KernelLaunch:
         """Return a launch of a part's kernel."""
-        copies, floats = self.shared["copies"], part.gradient_at
+        packed, floats = self.shared["packed"], part.gradient_at
         pointers = {name: tensors.get(name) for name in part.rows}
-        pointers |= {**part.weights(copies), "backwards": copies[part.backward_at :]}
+        pointers |= {**part.weights(packed), "backwards": packed[part.backward_at :]}
         alone = self.task.executor.max_team == 1  # single threads have another layout of chunks
         pointers["chunks"] = self.shared["chunks"].view(-1)[0 if alone else floats :]
-        pointers["partials"] = self.shared["partials"].view(-1)[floats:]
+        pointers["partial_sums"] = self.shared["partial_sums"].view(-1)[floats:]
         tiles = self.blocks * part.tiles(self.slot, kernel)
-        elements = self.pieces if kernel == "gradient" else tiles
+        elements = self.splits if kernel == "gradient" else tiles
         about = elements, self.rows * part.work
         return KernelLaunch(part.program, kernel, *about, pointers, learn=self.learn)
 
@@ -510,40 +510,44 @@ class GruKernels(PartKernels):
         return KernelLaunch(self.program, kernel, teams, work, pointers, ends.ints)
 
     def acting(
-        self, ends: Ends, x: torch.Tensor | None, copies: torch.Tensor
+        self, ends: Ends, x: torch.Tensor | None, packed: torch.Tensor
     ) -> tuple[list[KernelLaunch], torch.Tensor]:
         """Return the launches of one step, and the outputs.
 
         Args:
             ends: Boundary states.
             x: Inputs, or None for observations.
-            copies: Packed weights.
+            packed: Packed weights.
         """
         device, rows = self.task.executor.name, ends.count
         gates, out = zeros(device, rows, self.gates), zeros(device, rows, self.units)
-        pointers = {**self.outer.weights(copies), "start": None, "gates": gates, "inner": None}
+        pointers = {**self.outer.weights(packed), "start": None, "gates": gates, "inner": None}
         pointers |= {"before": None, "state": None, "out": out, "next": None}
-        inner = self.inner.acting(rows, x, gates, copies)
+        inner = self.inner.acting(rows, x, gates, packed)
         return [inner, self.scan("forward", ends, pointers)], out
 
     def learning(
-        self, slots: Slots, x: torch.Tensor | None, by_x: torch.Tensor | None, by_out: torch.Tensor
+        self,
+        slots: Slots,
+        x: torch.Tensor | None,
+        x_grad: torch.Tensor | None,
+        out_grad: torch.Tensor,
     ) -> tuple[list[KernelLaunch], torch.Tensor, list[KernelLaunch]]:
         """Return the launches of the forward pass, the outputs, and those of the backward pass.
 
         Args:
             slots: ``Slots``.
             x: (R, inputs), or None for observations.
-            by_x: (R, inputs), gradients of the inputs, which are written, or None.
-            by_out: (R, units), gradients of the outputs.
+            x_grad: (R, inputs), gradients of the inputs, which are written, or None.
+            out_grad: (R, units), gradients of the outputs.
         """
         gates, products = slots.zeros(self.gates), slots.zeros(self.gates)
         inner, before, out = (slots.zeros(self.units) for _ in range(3))
-        copies = slots.shared["copies"]
+        packed = slots.shared["packed"]
         of = {"start": slots.start, "gates": gates, "inner": inner, "before": before}
-        there = {**self.outer.weights(copies), **of, "state": slots.ends.state(self.state_at)}
+        there = {**self.outer.weights(packed), **of, "state": slots.ends.state(self.state_at)}
         there |= {"out": out, "next": None}
-        back = {"weights": copies[self.outer.backward_at :], **of, "d_out": by_out}
+        back = {"weights": packed[self.outer.backward_at :], **of, "d_out": out_grad}
         back |= {"d_next": None, "d_gates": gates, "d_products": products, "d_state": None}
         forwards = [
             slots.part(self.inner, "forward_sequences", **{"in": x, "out": gates}),
@@ -554,8 +558,8 @@ class GruKernels(PartKernels):
             slots.part(self.outer, "gradient", **{"in": before, "out": products}),
             slots.part(self.inner, "gradient", **{"in": x, "out": gates}),
         ]
-        if by_x is not None:
-            backwards.append(slots.part(self.inner, "by_inputs", out=gates, by_in=by_x))
+        if x_grad is not None:
+            backwards.append(slots.part(self.inner, "input_gradient", out=gates, in_grad=x_grad))
         return forwards, out, backwards
 
 
@@ -586,22 +590,26 @@ class MinGruKernels(PartKernels):
         return KernelLaunch(self.program, kernel, *about, pointers, ends.ints)
 
     def acting(
-        self, ends: Ends, x: torch.Tensor | None, copies: torch.Tensor
+        self, ends: Ends, x: torch.Tensor | None, packed: torch.Tensor
     ) -> tuple[list[KernelLaunch], torch.Tensor]:
         """Return the launches of one step, and the outputs, for inputs ``x``."""
         device, rows, launches = self.task.executor.name, ends.count, []
         assert x is not None
         for part in self.parts:
             gates, out = zeros(device, rows, self.gates), zeros(device, rows, self.units)
-            pointers = {"rows": gates, "x": x, "bias": None, "start": None, "kept": None}
+            pointers = {"rows": gates, "x": x, "bias": None, "start": None, "checkpoints": None}
             pointers |= {"state": None, "out": out, "next": None}
-            launches.append(part.acting(rows, x, gates, copies))
+            launches.append(part.acting(rows, x, gates, packed))
             launches.append(self.scan("forward", ends, pointers))
             x = out
         return launches, x
 
     def learning(
-        self, slots: Slots, x: torch.Tensor | None, by_x: torch.Tensor | None, by_out: torch.Tensor
+        self,
+        slots: Slots,
+        x: torch.Tensor | None,
+        x_grad: torch.Tensor | None,
+        out_grad: torch.Tensor,
     ) -> tuple[list[KernelLaunch], torch.Tensor, list[KernelLaunch]]:
         """Return the launches of the forward pass, the outputs, and those of the backward pass.
 
@@ -609,22 +617,28 @@ class MinGruKernels(PartKernels):
         """
         forwards: list[KernelLaunch] = []
         backwards: list[KernelLaunch] = []
-        assert x is not None and by_x is not None
+        assert x is not None and x_grad is not None
         ends, device = slots.ends, self.task.executor.name
         # Gradients of a layer's inputs are those of the previous layer's outputs.
-        slopes = [by_x, *(slots.zeros(self.units) for _ in self.parts[1:]), by_out]
+        grads = [x_grad, *(slots.zeros(self.units) for _ in self.parts[1:]), out_grad]
         for k, part in enumerate(self.parts):
             rows, out = slots.zeros(self.gates), slots.zeros(self.units)
-            kept = zeros(device, -(-ends.steps // STEPS_AT_ONCE), ends.count, self.size)
-            of = {"rows": rows, "x": x, "bias": None, "start": slots.start, "kept": kept}
+            checkpoints = zeros(device, -(-ends.steps // STEPS_AT_ONCE), ends.count, self.size)
+            of = {
+                "rows": rows,
+                "x": x,
+                "bias": None,
+                "start": slots.start,
+                "checkpoints": checkpoints,
+            }
             there = {"state": ends.state(self.state_at + k * self.size), "out": out, "next": None}
-            back = {"d_out": slopes[k + 1], "d_next": None, "d_rows": rows, "d_x": slopes[k]}
+            back = {"d_out": grads[k + 1], "d_next": None, "d_rows": rows, "d_x": grads[k]}
             forwards.append(slots.part(part, "forward_sequences", **{"in": x, "out": rows}))
             forwards.append(self.scan("forward", ends, of | there))
             backwards = [
                 self.scan("backward", ends, of | back | {"d_bias": None, "d_state": None}),
                 slots.part(part, "gradient", **{"in": x, "out": rows}),
-                slots.part(part, "by_inputs", out=rows, by_in=slopes[k]),
+                slots.part(part, "input_gradient", out=rows, in_grad=grads[k]),
                 *backwards,
             ]
             x = out
@@ -648,28 +662,28 @@ class Norm(PartKernels):
         sums = PAD, PAD * self.width, layout.gradient
         self.unit = norm_unit(task, self.width, self.outputs, sums, half=False)
 
-    def gains(self, copies: torch.Tensor) -> dict[str, torch.Tensor]:
+    def gains(self, packed: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return gains and biases by name."""
-        own = copies[self.forward_at :]
+        own = packed[self.forward_at :]
         return {"gain": own, "bias": own[self.outputs :]}
 
     def acting(
-        self, rows: int, x: torch.Tensor, out: torch.Tensor, copies: torch.Tensor
+        self, rows: int, x: torch.Tensor, out: torch.Tensor, packed: torch.Tensor
     ) -> KernelLaunch:
         """Return the launch of ``rows`` rows."""
-        pointers = {"in": x, "out": out, **self.gains(copies)}
+        pointers = {"in": x, "out": out, **self.gains(packed)}
         return normalising(self.task.executor, self.program, rows, self.width, pointers)
 
     def learning(
-        self, slots: Slots, x: torch.Tensor, out: torch.Tensor, by_out: torch.Tensor
+        self, slots: Slots, x: torch.Tensor, out: torch.Tensor, out_grad: torch.Tensor
     ) -> tuple[KernelLaunch, list[KernelLaunch]]:
         """Return the launch of the forward pass, and those of the backward pass.
 
         The latter compute the gradients of ``x`` from those of ``out`` in place.
         """
-        copies, partials = slots.shared["copies"], slots.shared["partials"].view(-1)
-        pointers = {"in": x, "out": out, "by_out": by_out, "moments": slots.zeros(2)}
-        pointers |= {**self.gains(copies), "partials": partials[self.gradient_at :]}
+        packed, partial_sums = slots.shared["packed"], slots.shared["partial_sums"].view(-1)
+        pointers = {"in": x, "out": out, "out_grad": out_grad, "moments": slots.zeros(2)}
+        pointers |= {**self.gains(packed), "partial_sums": partial_sums[self.gradient_at :]}
         return norm_launches(self.program, slots, self.width, pointers)
 
 
@@ -688,7 +702,7 @@ def norm_unit(
         width: Entries of a row.
         stride: Stride of rows, in entries.
         sums: Stride between the sums of consecutive gains, offset of the sums of biases, and stride
-            between consecutive pieces.
+            between consecutive splits.
         half: Whether rows are bfloat16.
         head: Number of the network's outputs that the kernel also computes, and their row stride.
     """
@@ -741,15 +755,15 @@ def norm_launches(
     """Return the launch of ``norm.cu`` in the forward pass, and those of the backward pass.
 
     ``head`` has the tensors of the network's outputs, if the forward pass computes them. With
-    ``half`` rows are bfloat16, and ``partials`` have sums for each tile of rows.
+    ``half`` rows are bfloat16, and ``partial_sums`` have sums for each tile of rows.
     """
     executor, work = slots.task.executor, slots.rows * width
     forward = {"skip": slots.shared["skip"], **pointers, **(head or {})}
     there = normalising(executor, program, slots.rows, width, forward)
-    tile, strips = norm_tile(slots, half), slots.pieces * -(-width // NORM_CHAINS)
+    tile, segments = norm_tile(slots, half), slots.splits * -(-width // NORM_CHAINS)
     sums, back = (
         KernelLaunch(program, kernel, elements, work, pointers, {"tile": tile}, slots.learn)
-        for kernel, elements in (("gradient", strips), ("backwards", -(-slots.rows // tile)))
+        for kernel, elements in (("gradient", segments), ("backwards", -(-slots.rows // tile)))
     )
     return there, [back] if half else [sums, back]
 
@@ -788,16 +802,16 @@ class EncoderKernels:
         return [each.unit for pair in self.parts for each in pair if each is not None]
 
     def acting(
-        self, rows: int, copies: torch.Tensor
+        self, rows: int, packed: torch.Tensor
     ) -> tuple[list[KernelLaunch], torch.Tensor | None]:
         """Return the launches of ``rows`` rows, and the outputs or None without layers."""
         launches: list[KernelLaunch] = []
         x: torch.Tensor | None = None
         for part, norm in self.parts:
             out = zeros(self.task.executor.name, rows, part.outputs)
-            launches.append(part.acting(rows, x, out, copies))
+            launches.append(part.acting(rows, x, out, packed))
             if norm is not None:
-                launches.append(norm.acting(rows, out, out, copies))
+                launches.append(norm.acting(rows, out, out, packed))
             x = out
         return launches, x
 
@@ -812,24 +826,24 @@ class EncoderKernels:
         """
         forwards: list[KernelLaunch] = []
         backwards: list[KernelLaunch] = []
-        x = by_x = None
+        x = x_grad = None
         for part, norm in self.parts:
-            out, by_out = slots.zeros(part.outputs), slots.zeros(part.outputs)
-            slopes = part.slopes(out, by_out)
-            back = [slots.part(part, "gradient", **{"in": x}, **slopes)]
-            if by_x is not None:
-                back.append(slots.part(part, "by_inputs", **slopes, by_in=by_x))
+            out, out_grad = slots.zeros(part.outputs), slots.zeros(part.outputs)
+            grads = part.gradient_rows(out, out_grad)
+            back = [slots.part(part, "gradient", **{"in": x}, **grads)]
+            if x_grad is not None:
+                back.append(slots.part(part, "input_gradient", **grads, in_grad=x_grad))
             if norm is None:
                 forwards.append(slots.part(part, "forward_sequences", **{"in": x, "out": out}))
             else:
                 left = slots.zeros(part.outputs)
                 forwards.append(slots.part(part, "forward_sequences", **{"in": x, "out": left}))
-                there, norm_back = norm.learning(slots, left, out, by_out)
+                there, norm_back = norm.learning(slots, left, out, out_grad)
                 forwards.append(there)
                 back = [*norm_back, *back]
             backwards = [*back, *backwards]
-            x, by_x = out, by_out
-        return forwards, x, by_x, backwards
+            x, x_grad = out, out_grad
+        return forwards, x, x_grad, backwards
 
 
 class TowerKernels:
@@ -865,29 +879,29 @@ class TowerKernels:
         core = [] if self.core is None else self.core.units_of
         return [*self.encoder.units, *core, self.head.unit]
 
-    def acting(self, rows: int, copies: torch.Tensor) -> tuple[list[KernelLaunch], torch.Tensor]:
+    def acting(self, rows: int, packed: torch.Tensor) -> tuple[list[KernelLaunch], torch.Tensor]:
         """Return the launches of one step of ``rows`` agents, and the outputs (rows, padded)."""
-        launches, x = self.encoder.acting(rows, copies)
+        launches, x = self.encoder.acting(rows, packed)
         if self.core is not None:
-            core, x = self.core.acting(Ends(rows, 1, self.state_size), x, copies)
+            core, x = self.core.acting(Ends(rows, 1, self.state_size), x, packed)
             launches += core
         out = zeros(self.task.executor.name, rows, self.head.outputs)
-        return [*launches, self.head.acting(rows, x, out, copies)], out
+        return [*launches, self.head.acting(rows, x, out, packed)], out
 
     def learning(self, slots: Slots) -> tuple[list[KernelLaunch], torch.Tensor, list[KernelLaunch]]:
         """Return the forward launches, the outputs (R, padded), and the backward launches."""
         slots = slots.of_critic() if self.central else slots
-        forwards, x, by_x, backwards = self.encoder.learning(slots)
+        forwards, x, x_grad, backwards = self.encoder.learning(slots)
         if self.core is not None:
-            by_out = slots.zeros(self.head.inputs)
-            of_core, x, core_back = self.core.learning(slots, x, by_x, by_out)
+            out_grad = slots.zeros(self.head.inputs)
+            of_core, x, core_back = self.core.learning(slots, x, x_grad, out_grad)
             forwards += of_core
-            backwards, by_x = [*core_back, *backwards], by_out
+            backwards, x_grad = [*core_back, *backwards], out_grad
         out = slots.zeros(self.head.outputs)
         forwards.append(slots.part(self.head, "forward_sequences", **{"in": x, "out": out}))
         head = [slots.part(self.head, "gradient", **{"in": x, "out": out})]
-        if by_x is not None:
-            head.append(slots.part(self.head, "by_inputs", out=out, by_in=by_x))
+        if x_grad is not None:
+            head.append(slots.part(self.head, "input_gradient", out=out, in_grad=x_grad))
         return forwards, out, [*head, *backwards]
 
 
@@ -955,7 +969,7 @@ def loss_unit(task: Task, strides: Sequence[int], reported: int) -> Unit:
     Args:
         task: ``Task``.
         strides: Row strides of each tower's outputs, in entries.
-        reported: Stride between the reported sums of consecutive pieces, in entries.
+        reported: Stride between the reported sums of consecutive splits, in entries.
     """
     layout = task.layout
     assert isinstance(layout, RecurrentLayout)
@@ -978,7 +992,7 @@ class RecurrentGradients(Gradients):
 
     def build(self, task: Task, shared: Shared) -> None:
         """Prepare the launches of ``compute``."""
-        about = {"chunks": self.memory["chunks"], "partials": self.partials, **shared}
+        about = {"chunks": self.memory["chunks"], "partial_sums": self.partial_sums, **shared}
         slots, towers = Slots(task, self.call, about), towers_of(task)
         forwards: list[KernelLaunch] = []
         backwards: list[KernelLaunch] = []
@@ -989,17 +1003,17 @@ class RecurrentGradients(Gradients):
             backwards += back
             outputs.append(out)
         pointers = {"parameters": outputs[0], "value": outputs[-1]}
-        pointers |= {"by_parameters": None, "by_value": None}
-        pointers["reported"] = self.partials.view(-1)[task.layout.gradient - PAD :]
+        pointers |= {"parameter_grad": None, "value_grad": None}
+        pointers["reported"] = self.partial_sums.view(-1)[task.layout.gradient - PAD :]
         program = task.executor.build(
             loss_unit(task, [tower.head.outputs for tower in towers], task.layout.gradient)
         )
         work = slots.rows * outputs[0].shape[1]
-        loss = KernelLaunch(program, "loss", slots.pieces, work, pointers, learn=self.call)
+        loss = KernelLaunch(program, "loss", slots.splits, work, pointers, learn=self.call)
         self.launches = [*slots.take(), *forwards, loss, *backwards]
 
     def compute(self, epoch: int, minibatch: int) -> None:
-        """Compute ``partials`` of one minibatch from ``arrange``."""
+        """Compute ``partial_sums`` of one minibatch from ``arrange``."""
         for launch in self.launches:
             launch.choose(epoch, minibatch)
             launch()
@@ -1179,7 +1193,7 @@ class ExactRecurrentLearner(RecurrentKernelLearner):
         passes = {}
         for g in self.groups:
             rows = num_envs * g.count
-            made = [tower.acting(rows, self.steps.copies) for tower in self.towers]
+            made = [tower.acting(rows, self.steps.packed) for tower in self.towers]
             scans = [
                 pair
                 for tower, (launches, _) in zip(self.towers, made, strict=True)

@@ -44,14 +44,13 @@ from cupydrive.algorithms.kernels.recurrent import (
     state_places,
     take_unit,
 )
-from cupydrive.algorithms.kernels.steps import UncopiedSteps
+from cupydrive.algorithms.kernels.steps import UnpackedSteps
 from cupydrive.algorithms.kernels.tensor import SKEW
 from cupydrive.codegen.source import Unit, assemble_file
 from cupydrive.executors.interop import zeros
 from cupydrive.protocols import Executor, Program
+from cupydrive.scans import BIAS_SUMS, STEPS_AT_ONCE, gru_program, gru_teams, mingru_program
 from cupydrive.scans import ROWS as GRU_ROWS
-from cupydrive.scans import SHARES as GRU_SHARES
-from cupydrive.scans import STEPS_AT_ONCE, gru_program, gru_teams, mingru_program
 from cupydrive.spec import Group
 
 ROW_ENTRIES = 8  # alignment of rows for the library, in entries of bfloat16: ALIGNED of adam.cuh
@@ -88,7 +87,7 @@ def product(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, adds: bool = Fa
         out.copy_(a.float() @ b.float())
 
 
-class MatrixSteps(UncopiedSteps):
+class MatrixSteps(UnpackedSteps):
     """``Steps`` that also round the weights to padded bfloat16 matrices for a library.
 
     Attributes:
@@ -118,9 +117,9 @@ class MatrixSteps(UncopiedSteps):
         other.call["matrices"] = other.rounded.data_ptr()
         return other
 
-    def lay_out(self) -> None:
+    def pack(self) -> None:
         """Round the weights, which a checkpoint or a caller may have changed."""
-        self.program.launch("round_weights", self.call, self.shares, self.layout.gradient)
+        self.program.launch("round_weights", self.call, self.teams, self.layout.gradient)
 
 
 class Totals:
@@ -203,7 +202,7 @@ class Linear:
         task: ``Task``.
         layer: Index of the layer.
         shared: ``matrices`` of ``MatrixSteps``, and the network's ``own`` weights, float32. For
-            learning also ``partials`` (1, ...) and ``totals``, which compute sums into them.
+            learning also ``partial_sums`` (1, ...) and ``totals``, which compute sums into them.
     """
 
     def __init__(self, task: Task, layer: int, shared: Shared) -> None:
@@ -213,12 +212,12 @@ class Linear:
         self.outputs = self.out
         self.weight, self.bias = shared["matrices"][layer]
         self.own_weight, self.own_bias = shared["own"][2 * layer : 2 * layer + 2]
-        if (partials := shared.get("partials")) is not None:
+        if (partial_sums := shared.get("partial_sums")) is not None:
             self.totals: Totals = shared["totals"]
             at = layout.places(layer)[2]
-            sums = partials[0, at : at + self.out * padded(self.into)]
+            sums = partial_sums[0, at : at + self.out * padded(self.into)]
             self.weight_sums = sums.view(self.out, -1)[:, : row_width(self.into)]
-            self.bias_sums = partials[0, at + sums.numel() :][: self.out]
+            self.bias_sums = partial_sums[0, at + sums.numel() :][: self.out]
 
     def forwards(self, x: torch.Tensor, out: torch.Tensor, biased: bool = True) -> Queued:
         """Return work that computes ``out`` (R, padded OUT) from ``x`` (R, padded IN)."""
@@ -231,16 +230,18 @@ class Linear:
             return lambda: torch.addmm(self.bias, x, weight, out_dtype=out.dtype, out=out)
         return lambda: torch.addmm(self.bias.float(), x.float(), weight.float(), out=out)
 
-    def gradient(self, x: torch.Tensor, slopes: torch.Tensor, biased: bool = True) -> Queued:
+    def gradient(self, x: torch.Tensor, grad: torch.Tensor, biased: bool = True) -> Queued:
         """Return work that computes this layer's weight gradient from its outputs' gradients."""
-        left = slopes[:, : self.out]
+        left = grad[:, : self.out]
         if biased:
             self.totals.add(left, self.bias_sums)
         return lambda: product(left.t(), x, self.weight_sums)
 
-    def by_inputs(self, slopes: torch.Tensor, by_x: torch.Tensor, adds: bool = False) -> Queued:
-        """Return work that computes or accumulates ``by_x`` (R, padded IN)."""
-        return lambda: product(slopes, self.weight, by_x, adds)
+    def input_gradient(
+        self, grad: torch.Tensor, x_grad: torch.Tensor, adds: bool = False
+    ) -> Queued:
+        """Return work that computes or accumulates ``x_grad`` (R, padded IN)."""
+        return lambda: product(grad, self.weight, x_grad, adds)
 
 
 class LibraryConvolution(Linear):
@@ -271,35 +272,37 @@ class LibraryConvolution(Linear):
         return lambda: to.copy_(functional.conv2d(images, self.kernels, bias, stride))
 
     def backwards(
-        self, x: torch.Tensor, slopes: torch.Tensor, mask: list[bool]
+        self, x: torch.Tensor, grad: torch.Tensor, mask: list[bool]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the gradients of images and kernels. ``mask`` selects which are computed."""
         stride, zero = [self.sizes.stride] * 2, [0, 0]
         about = None, stride, zero, [1, 1], False, zero, 1, [*mask, False]
-        images = self.images(slopes, self.sizes.out), self.images(x, self.sizes.image)
+        images = self.images(grad, self.sizes.out), self.images(x, self.sizes.image)
         return torch.ops.aten.convolution_backward(*images, self.kernels, *about)[:2]
 
-    def gradient(self, x: torch.Tensor, slopes: torch.Tensor, biased: bool = True) -> Queued:
+    def gradient(self, x: torch.Tensor, grad: torch.Tensor, biased: bool = True) -> Queued:
         """Return work that computes the kernels' weight gradient."""
 
         def fill() -> None:
-            by_kernels = self.backwards(x, slopes, [False, True])[1]
-            self.weight_sums[:, : self.into].copy_(by_kernels.permute(0, 2, 3, 1).flatten(1))
+            kernel_grad = self.backwards(x, grad, [False, True])[1]
+            self.weight_sums[:, : self.into].copy_(kernel_grad.permute(0, 2, 3, 1).flatten(1))
 
         return fill
 
-    def by_inputs(self, slopes: torch.Tensor, by_x: torch.Tensor, adds: bool = False) -> Queued:
-        """Return work that computes ``by_x`` from the outputs' gradients."""
-        to = self.images(by_x, self.sizes.image)
-        return lambda: to.copy_(self.backwards(by_x, slopes, [True, False])[0])
+    def input_gradient(
+        self, grad: torch.Tensor, x_grad: torch.Tensor, adds: bool = False
+    ) -> Queued:
+        """Return work that computes ``x_grad`` from the outputs' gradients."""
+        to = self.images(x_grad, self.sizes.image)
+        return lambda: to.copy_(self.backwards(x_grad, grad, [True, False])[0])
 
 
 class HalfSlots(Slots):
-    """Memory for the rows of one minibatch in bfloat16. Each block is a piece of the sums."""
+    """Memory for the rows of one minibatch in bfloat16. Each block is a split of the sums."""
 
     def __init__(self, task: Task, learn: np.ndarray, shared: Shared) -> None:
         learn = learn.copy()
-        learn["pieces"] = learn["blocks"]
+        learn["splits"] = learn["blocks"]
         super().__init__(task, learn, shared)
 
     def zeros(self, columns: int) -> torch.Tensor:
@@ -390,19 +393,19 @@ class SeenConvolution(Linear):
         if slots is None:
             pointers = {"obs": None, "center": None, "scale": None, **own}
             acting = self.tiles(len(out)), products, pointers, {"rows": len(out)}
-            return [KernelLaunch(program, "see", *acting)], out, lambda: ([], out)
-        by_out = torch.zeros_like(out)
+            return [KernelLaunch(program, "observe", *acting)], out, lambda: ([], out)
+        out_grad = torch.zeros_like(out)
         teams = slots.blocks * self.tiles(slots.slot)
-        shares = min(teams, TEAMS_OF_PROCESSOR * self.executor.processors)
-        sums = zeros(self.executor.name, shares, self.out * (self.into + 1))
-        pointers = own | {"by_out": by_out, "sums": sums}
-        about = products, pointers, {"shares": shares}, slots.learn
-        see = KernelLaunch(program, "see_in_sequences", teams, *about)
-        gradient = KernelLaunch(program, "gradient", shares, *about)
+        gradient_teams = min(teams, TEAMS_OF_PROCESSOR * self.executor.processors)
+        sums = zeros(self.executor.name, gradient_teams, self.out * (self.into + 1))
+        pointers = own | {"out_grad": out_grad, "sums": sums}
+        about = products, pointers, {"teams": gradient_teams}, slots.learn
+        see = KernelLaunch(program, "observe_sequences", teams, *about)
+        gradient = KernelLaunch(program, "gradient", gradient_teams, *about)
         weights, biases = sums.split((self.out * self.into, self.out), 1)
         self.totals.add(weights, self.weight_sums[:, : self.into])
         self.totals.add(biases, self.bias_sums)
-        return [see], out, lambda: ([gradient], by_out)
+        return [see], out, lambda: ([gradient], out_grad)
 
 
 class Encoder:
@@ -432,11 +435,11 @@ class Encoder:
         self.ends = bool(self.gains) and head is not None and head.out <= NORM_OUTPUTS
 
     def activation(self, kernel: str, **tensors: torch.Tensor) -> KernelLaunch:
-        """Return a launch of ``rows.cu`` over all rows of ``out``, ``by_out`` and ``sums``."""
+        """Return a launch of ``rows.cu`` over all rows of ``out``, ``out_grad`` and ``sums``."""
         rows, width = tensors["out"].shape
         program = self.task.executor.build(rows_unit(self.task, width))
         about = -(-rows // ROWS_AT_ONCE), rows * width
-        pointers = {name: tensors.get(name) for name in ("out", "by_out", "sums")}
+        pointers = {name: tensors.get(name) for name in ("out", "out_grad", "sums")}
         return KernelLaunch(program, kernel, *about, pointers, {"rows": rows})
 
     def norm(self, k: int) -> Program:
@@ -491,13 +494,13 @@ class Encoder:
 
         def backwards() -> tuple[list[Queued], torch.Tensor | None]:
             work: list[Queued] = []
-            slopes: torch.Tensor | None = None
+            grad: torch.Tensor | None = None
             for layer, back in zip([*self.convolutions, *self.linears], backs, strict=True):
-                own, by_out = back()
-                if slopes is not None:
-                    own.append(layer.by_inputs(by_out, slopes))
-                work, slopes = [*own, *work], by_out
-            return work, slopes
+                own, out_grad = back()
+                if grad is not None:
+                    own.append(layer.input_gradient(out_grad, grad))
+                work, grad = [*own, *work], out_grad
+            return work, grad
 
         return forwards, x, backwards
 
@@ -511,15 +514,15 @@ class Encoder:
         out = make(row_width(linear.outputs))
 
         def back() -> tuple[list[Queued], torch.Tensor]:
-            by_out = torch.zeros_like(out)
+            out_grad = torch.zeros_like(out)
             sums = zeros(self.task.executor.name, -(-len(out) // ROWS_AT_ONCE), out.shape[1])
             of_outputs = sums[:, : linear.outputs].unflatten(1, (-1, linear.out))
             linear.totals.add(of_outputs, linear.bias_sums)
             work: list[Queued] = [
-                self.activation("activate_back", out=out, by_out=by_out, sums=sums),
-                linear.gradient(x, by_out, biased=False),
+                self.activation("activate_back", out=out, out_grad=out_grad, sums=sums),
+                linear.gradient(x, out_grad, biased=False),
             ]
-            return work, by_out
+            return work, out_grad
 
         return [linear.forwards(x, out), self.activation("activate", out=out)], out, back
 
@@ -543,16 +546,20 @@ class Encoder:
             pointers = {"in": left, "out": out, **own, **head}
             act = normalising(self.task.executor, program, len(out), gains.out, pointers)
             return [*forwards, act], out, lambda: ([], out)
-        by_out = torch.zeros_like(out)
+        out_grad = torch.zeros_like(out)
         tiles = -(-slots.rows // norm_tile(slots, half=True))
         sums = zeros(self.task.executor.name, tiles, 2, gains.out)
         moments = zeros(self.task.executor.name, slots.rows, 2)
-        given = {"in": left, "out": out, "by_out": by_out, "moments": moments, **own}
-        given["partials"] = sums
+        given = {"in": left, "out": out, "out_grad": out_grad, "moments": moments, **own}
+        given["partial_sums"] = sums
         there, launches = norm_launches(program, slots, gains.out, given, head, half=True)
         gains.totals.add(sums[:, 0], gains.weight_sums[:, 0])
         gains.totals.add(sums[:, 1], gains.bias_sums)
-        return [*forwards, there], out, lambda: ([*launches, linear.gradient(x, by_out)], by_out)
+        return (
+            [*forwards, there],
+            out,
+            lambda: ([*launches, linear.gradient(x, out_grad)], out_grad),
+        )
 
 
 Backwards = Callable[[torch.Tensor, torch.Tensor | None], list[Queued]]
@@ -603,15 +610,15 @@ class GruCore(ScannedCore):
         pointers = {"weight": outer.own_weight, "bias_input": inner.own_bias}
         pointers |= {"bias_state": outer.own_bias, "start": ends.start, "gates": gates}
         pointers |= {"inner": product_rows, "before": before}
-        work, ints = ends.count * ends.steps * size, ends.ints | {"shares": teams}
+        work, ints = ends.count * ends.steps * size, ends.ints | {"teams": teams}
         there = {"state": ends.state(self.places[0]), "out": out, "next": None}
         scan = KernelLaunch(program, "forward", teams, work, pointers | there, ints)
 
-        def backwards(by_out: torch.Tensor, by_x: torch.Tensor | None) -> list[Queued]:
-            by_gates, by_inner = make(3 * size), make(size)
+        def backwards(out_grad: torch.Tensor, x_grad: torch.Tensor | None) -> list[Queued]:
+            gate_grad, inner_grad = make(3 * size), make(size)
             assert before is not None
-            sums = zeros(device, tiles, GRU_SHARES, 4 * size)
-            back = {"d_out": by_out, "d_next": None, "d_gates": by_gates, "d_inner": by_inner}
+            sums = zeros(device, tiles, BIAS_SUMS, 4 * size)
+            back = {"d_out": out_grad, "d_next": None, "d_gates": gate_grad, "d_inner": inner_grad}
             back |= {"d_bias": sums, "d_state": None}
             scan = KernelLaunch(program, "backward", tiles, work, pointers | back, ints)
             biases = sums.flatten(0, 1)
@@ -620,11 +627,11 @@ class GruCore(ScannedCore):
             outer.totals.add(biases[:, 3 * size :], outer.bias_sums[2 * size :])
 
             def gradients() -> None:
-                product(by_gates[:, : 2 * size].t(), before, outer.weight_sums[: 2 * size])
-                product(by_inner.t(), before, outer.weight_sums[2 * size :])
+                product(gate_grad[:, : 2 * size].t(), before, outer.weight_sums[: 2 * size])
+                product(inner_grad.t(), before, outer.weight_sums[2 * size :])
 
-            found: list[Queued] = [scan, gradients, inner.gradient(x, by_gates, biased=False)]
-            return found if by_x is None else [*found, inner.by_inputs(by_gates, by_x)]
+            found: list[Queued] = [scan, gradients, inner.gradient(x, gate_grad, biased=False)]
+            return found if x_grad is None else [*found, inner.input_gradient(gate_grad, x_grad)]
 
         return [inner.forwards(x, gates, biased=False), scan], out, backwards
 
@@ -639,35 +646,35 @@ class MinGruCore(ScannedCore):
         device, size = self.task.executor.name, self.size
         program, threads = mingru_program(size, torch.device(device), torch.bfloat16)
         ints, about = ends.ints, (ends.count * threads, ends.count * ends.steps * size)
-        kept_steps = -(-ends.steps // STEPS_AT_ONCE)
+        checkpoint_steps = -(-ends.steps // STEPS_AT_ONCE)
         forwards: list[Queued] = []
         layers = []
         for k, linear in enumerate(self.linears):
             rows, out = make(3 * size), make(size)
-            kept = zeros(device, kept_steps, ends.count, size)
+            checkpoints = zeros(device, checkpoint_steps, ends.count, size)
             pointers = {"rows": rows, "x": x, "bias": linear.own_bias, "start": ends.start}
-            pointers["kept"] = kept
+            pointers["checkpoints"] = checkpoints
             there = {"state": ends.state(self.places[k]), "out": out, "next": None}
             forwards.append(linear.forwards(x, rows, biased=False))
             forwards.append(KernelLaunch(program, "forward", *about, pointers | there, ints))
             layers.append((linear, x, pointers))
             x = out
 
-        def backwards(by_out: torch.Tensor, by_x: torch.Tensor | None) -> list[Queued]:
+        def backwards(out_grad: torch.Tensor, x_grad: torch.Tensor | None) -> list[Queued]:
             work: list[Queued] = []
             for k, (linear, seen, pointers) in reversed(list(enumerate(layers))):
-                by_rows = make(3 * size)
-                by_seen = by_x if k == 0 and by_x is not None else make(size)
+                rows_grad = make(3 * size)
+                seen_grad = x_grad if k == 0 and x_grad is not None else make(size)
                 sums = zeros(device, ends.count, 3 * size)
-                back = {"d_out": by_out, "d_next": None, "d_rows": by_rows, "d_x": by_seen}
+                back = {"d_out": out_grad, "d_next": None, "d_rows": rows_grad, "d_x": seen_grad}
                 back |= {"d_bias": sums, "d_state": None}
                 linear.totals.add(sums, linear.bias_sums)
                 work += [
                     KernelLaunch(program, "backward", *about, pointers | back, ints),
-                    linear.gradient(seen, by_rows, biased=False),
-                    linear.by_inputs(by_rows, by_seen, adds=True),
+                    linear.gradient(seen, rows_grad, biased=False),
+                    linear.input_gradient(rows_grad, seen_grad, adds=True),
                 ]
-                by_out = by_seen
+                out_grad = seen_grad
             return work
 
         return forwards, x, backwards
@@ -716,11 +723,11 @@ class TensorTower:
         program = self.task.executor.build(rows_unit(self.task, ROW_ENTRIES))
         if slots is not None:
             sizes = slots.blocks * -(-slots.slot // ROWS_AT_ONCE), slots.rows
-            about = program, "see_in_sequences", *sizes, {"out": obs}
+            about = program, "observe_sequences", *sizes, {"out": obs}
             return [KernelLaunch(*about, learn=slots.learn)], obs
         sizes = -(-len(obs) // ROWS_AT_ONCE), obs.numel()
         pointers = {"obs": None, "center": None, "scale": None, "out": obs}
-        return [KernelLaunch(program, "see", *sizes, pointers, {"rows": len(obs)})], obs
+        return [KernelLaunch(program, "observe", *sizes, pointers, {"rows": len(obs)})], obs
 
     def work(
         self,
@@ -742,14 +749,14 @@ class TensorTower:
         if not self.encoder.ends:
             work.append(self.head.forwards(x, out))
 
-        def backwards(by_outputs: torch.Tensor) -> list[Queued]:
-            found, by_x = encoder_back()
+        def backwards(output_grad: torch.Tensor) -> list[Queued]:
+            found, x_grad = encoder_back()
             if core_back is not None:
-                by_seen = torch.zeros_like(x)
-                found, by_x = [*core_back(by_seen, by_x), *found], by_seen
-            head: list[Queued] = [self.head.gradient(x, by_outputs)]
-            if by_x is not None:
-                head.append(self.head.by_inputs(by_outputs, by_x))
+                seen_grad = torch.zeros_like(x)
+                found, x_grad = [*core_back(seen_grad, x_grad), *found], seen_grad
+            head: list[Queued] = [self.head.gradient(x, output_grad)]
+            if x_grad is not None:
+                head.append(self.head.input_gradient(output_grad, x_grad))
             return [*head, *found]
 
         return work, out, backwards
@@ -767,7 +774,7 @@ class RecurrentTensorGradients(Minibatches):
     def __init__(self, task: Task, columns: Columns, shared: Shared) -> None:
         super().__init__(task, columns, shared, 1)
         totals = Totals(task.executor)
-        about = {"partials": self.partials, "totals": totals, **shared}
+        about = {"partial_sums": self.partial_sums, "totals": totals, **shared}
         slots = HalfSlots(task, self.call, about)
         layout = task.layout
         assert isinstance(layout, RecurrentLayout)
@@ -785,20 +792,20 @@ class RecurrentTensorGradients(Minibatches):
             forwards += work
             outputs.append(out)
             backs.append(back)
-        slopes = [slots.zeros(out.shape[1]) for out in outputs]
+        grads = [slots.zeros(out.shape[1]) for out in outputs]
         sums = zeros(self.device, slots.blocks, PAD)
         pointers = {"parameters": outputs[0], "value": outputs[-1]}
-        pointers |= {"by_parameters": slopes[0], "by_value": slopes[-1], "reported": sums}
+        pointers |= {"parameter_grad": grads[0], "value_grad": grads[-1], "reported": sums}
         program = task.executor.build(loss_unit(task, [x.shape[1] for x in outputs], PAD))
-        loss = KernelLaunch(program, "loss", slots.pieces, slots.rows, pointers, learn=slots.learn)
-        totals.add(sums, self.partials[0, -PAD:])
+        loss = KernelLaunch(program, "loss", slots.splits, slots.rows, pointers, learn=slots.learn)
+        totals.add(sums, self.partial_sums[0, -PAD:])
         backwards: list[Queued] = []
-        for back, by_outputs in zip(backs, slopes, strict=True):
-            backwards += back(by_outputs)
+        for back, output_grad in zip(backs, grads, strict=True):
+            backwards += back(output_grad)
         self.work: list[Queued] = [*forwards, loss, *backwards, *totals.work()]
 
     def compute(self, epoch: int, minibatch: int) -> None:
-        """Compute ``partials`` of one minibatch from ``arrange``."""
+        """Compute ``partial_sums`` of one minibatch from ``arrange``."""
         for work in self.work:
             if isinstance(work, KernelLaunch):
                 work.choose(epoch, minibatch)
@@ -854,7 +861,7 @@ class RecurrentTensorLearner(RecurrentKernelLearner):
                 scans += zip(scans_of(work), tower.places, strict=True)
                 works += [*see, *work]
                 launches = (x for x in (*see, *work) if isinstance(x, KernelLaunch))
-                sees += [(x, tower.central) for x in launches if x.kernel == "see"]
+                sees += [(x, tower.central) for x in launches if x.kernel == "observe"]
                 outputs.append(out)
             passes[g.name] = ActingStep(sees, works, scans, outputs)
         return passes

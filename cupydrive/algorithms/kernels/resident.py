@@ -149,5 +149,5 @@ class ResidentGradients(Minibatches):
             ints, {}, floats=floats, structs={"about": self.call, "update": steps.call}
         )
         self.program.launch(
-            "learn_all", call, 1, count * self.rows // self.minibatches * self.layout.copied
+            "learn_all", call, 1, count * self.rows // self.minibatches * self.layout.packed
         )

@@ -112,11 +112,11 @@ class Statistics:
         pointers = {"values": values, "active": active, "counts": counts}
         pointers |= {"sums": sums, "mean": self.zeros("mean", columns)}
         pointers |= {"squares": squares, "variance": self.zeros("variance", columns)}
-        pointers |= {"mean_so_far": rms.mean, "variance_so_far": rms.variance, "count": rms.count}
+        pointers |= {"running_mean": rms.mean, "running_variance": rms.variance, "count": rms.count}
         call, chunks = make_call(ints, pointers), len(shard.blocks) * slices
         for part, made, total in (
-            ("sum_columns", sums, "find_means"),
-            ("square_columns", squares, "find_variances"),
+            ("sum_columns", sums, "compute_means"),
+            ("square_columns", squares, "compute_variances"),
         ):
             self.program.launch(part, call, chunks * columns, values.numel())
             shard.ranks.join(made, shard.all_shares())
@@ -134,7 +134,7 @@ class Statistics:
         columns = scale.numel()
         pointers = {"mean": rms.mean, "variance": rms.variance, "center": center, "scale": scale}
         self.program.launch(
-            "find_scales", make_call({"columns": columns}, pointers), columns, columns
+            "compute_scales", make_call({"columns": columns}, pointers), columns, columns
         )
 
     def returns(
@@ -170,5 +170,5 @@ class Statistics:
         pointers |= {"active": rollout.active.get(name), "held": held, "counts": counts}
         pointers |= {"running": running, "returns": returns}
         call = make_call({"num_envs": n, "agents": agents, "steps": steps}, pointers)
-        self.program.launch("follow_returns", call, n * agents, reward.numel())
+        self.program.launch("accumulate_returns", call, n * agents, reward.numel())
         return returns[..., None], counts

@@ -34,10 +34,9 @@ class Steps:
         shared: Tensors by the names of ``STEP_TENSORS``.
 
     Attributes:
-        copied: Whether kernels read packed copies of the weights.
-        copies: (floats of ``copies`` in layers.cuh), the packed weights, or None if kernels read
-            the
-            weights directly.
+        packs: Whether kernels read packed weights.
+        packed: (floats of ``packed`` in layers.cuh), the packed weights, or None if kernels read
+            the weights directly.
         rounded: Padded bfloat16 matrices of the layers (matrices of adam.cuh), or None.
         steps: (tensors) float32, number of steps, equal for all tensors.
         first: Adam's first moments, one tensor per weight tensor.
@@ -46,7 +45,7 @@ class Steps:
             reported metrics.
     """
 
-    copied = True
+    packs = True
     rounded: torch.Tensor | None = None
 
     def __init__(
@@ -61,15 +60,15 @@ class Steps:
         self.program = executor.build(layout.flat.unit("update", executor))
         self.steps = zeros(device, len(weights))
         self.first, self.second = ([torch.zeros_like(p) for p in self.weights] for _ in range(2))
-        self.copies = zeros(device, layout.copied) if self.copied else None
+        self.packed = zeros(device, layout.packed) if self.packs else None
         self.total = zeros(device, layout.gradient)
         self.squares = zeros(device, layout.gradient // PAD - 1)
         self.step_size, self.corrections = zeros(device, 4), zeros(device, 3)
         # Each team decides by itself about clipping and skipping, a CPU thread for many rows at
         # once.
         teams = executor.processors * (TEAMS_AT_ONCE if executor.max_team > 1 else 1)
-        fewest = layout.rows if self.copied else -(-(layout.gradient - PAD) // TEAMS["update"])
-        self.shares, self.processors = min(fewest, teams), executor.processors
+        fewest = layout.rows if self.packs else -(-(layout.gradient - PAD) // TEAMS["update"])
+        self.teams, self.processors = min(fewest, teams), executor.processors
         self.reported, self.shared = reported, shared
 
     def attach(
@@ -83,19 +82,19 @@ class Steps:
             rectified: Use RAdam instead of Adam.
         """
         self.gradients = gradients
-        pieces = len(gradients.sums)
-        parts = min(gradients.parts, pieces)
-        self.strips = max(1, PARTS // parts)
-        ints = {"pieces": pieces, "parts": parts, "strips": self.strips}
-        ints |= {"shares": self.shares, "epoch_ends": 0, "iteration_ends": 0}
+        splits = len(gradients.sums)
+        parts = min(gradients.parts, splits)
+        self.segments = max(1, PARTS // parts)
+        ints = {"splits": splits, "parts": parts, "segments": self.segments}
+        ints |= {"teams": self.teams, "epoch_ends": 0, "iteration_ends": 0}
         ints |= {"reported": len(self.reported), "norm_at": self.reported.index("grad_norm")}
         ints["rectified"] = int(rectified)
-        pointers = {"inverse": None, "partials": gradients.sums, "total": self.total}
+        pointers = {"inverse": None, "partial_sums": gradients.sums, "total": self.total}
         pointers |= {"squares": self.squares, "step_size": self.step_size}
         pointers |= {"corrections": self.corrections} | {
             name: self.shared[name] for name in STEP_TENSORS
         }
-        pointers |= {"step": self.steps, "copies": self.copies, "matrices": self.rounded}
+        pointers |= {"step": self.steps, "packed": self.packed, "matrices": self.rounded}
         for name in ("weights", "first", "second"):
             pointers |= {f"{name}.{k}": tensor for k, tensor in enumerate(getattr(self, name))}
         self.call = make_call(ints, pointers, floats={"target_kl": target_kl or 0.0})
@@ -103,24 +102,24 @@ class Steps:
     def beside(self, weights: Sequence[torch.Tensor]) -> Self:
         """Return an object that packs other weights of an equal network for forward passes.
 
-        Its ``lay_out`` packs them. It must not take steps.
+        Its ``pack`` packs them. It must not take steps.
 
         Args:
             weights: Tensors in the order of this network's.
         """
         other = copy.copy(self)
         other.weights, other.call = [p.detach() for p in weights], self.call.copy()
-        other.copies = None if self.copies is None else torch.zeros_like(self.copies)
+        other.packed = None if self.packed is None else torch.zeros_like(self.packed)
         pointers = {f"weights.{k}": tensor for k, tensor in enumerate(other.weights)}
-        pointers["copies"] = other.copies
+        pointers["packed"] = other.packed
         for name, tensor in pointers.items():
             other.call[name] = 0 if tensor is None else tensor.data_ptr()
         return other
 
-    def lay_out(self) -> None:
+    def pack(self) -> None:
         """Pack the weights, which a checkpoint or a caller may have changed."""
-        if self.copies is not None:
-            self.program.launch("lay_out", self.call, self.layout.rows, self.layout.copied)
+        if self.packed is not None:
+            self.program.launch("pack", self.call, self.layout.rows, self.layout.packed)
 
     def descend(self, epoch: int, minibatch: int) -> None:
         """Take a step with the last gradient. The last minibatch counts the iteration."""
@@ -130,8 +129,8 @@ class Steps:
         call["epoch_ends"] = epoch_ends
         call["iteration_ends"] = epoch_ends and epoch == self.gradients.epochs - 1
         work = len(self.gradients.sums) * size // PAD
-        self.program.launch("reduce", call, -(-size // (PAD * self.strips)), work)
-        self.program.launch("update", call, self.shares, size)
+        self.program.launch("reduce", call, -(-size // (PAD * self.segments)), work)
+        self.program.launch("update", call, self.teams, size)
 
     def tensors(self, policy_order: Sequence[int]) -> dict[str, torch.Tensor]:
         """Return Adam's state by torch's names.
@@ -146,7 +145,7 @@ class Steps:
         return kept
 
 
-class UncopiedSteps(Steps):
+class UnpackedSteps(Steps):
     """``Steps`` for kernels that read the weights directly."""
 
-    copied = False
+    packs = False

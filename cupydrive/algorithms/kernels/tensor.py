@@ -46,8 +46,8 @@ WARP_ROWS = 32  # tile rows of a warp in a forward pass
 WARPS_AT_ONCE = 16  # per processor. With more rows, each warp has its own rows
 MANY_GROUP_ROWS = 2**17  # rows of a minibatch from which warpgroups are faster
 MOST_GROUP_SUMS = 140  # gradient accumulators per thread of a warpgroup
-# pieces that one thread adds if there are many gradients: AT_ONCE of kernels/learn/update.cu
-FEW_PIECES = 8
+# splits that one thread adds if there are many gradients: AT_ONCE of kernels/learn/update.cu
+FEW_SPLITS = 8
 SHARING = (4, 2)  # blocks that may share a tile, if processors would be idle otherwise
 OLDEST = 80  # first architecture whose tensor cores support bfloat16
 
@@ -249,22 +249,22 @@ class TensorGradients(Minibatches):
         self.program = executor.build(tensor_gradient_unit(task, self.way))
         towers = len(layout.towers)
         teams = executor.resident_teams(self.program, self.way.kernel)
-        shares = min(-(-part // self.way.rows), max(1, teams // towers))
-        pieces = shares * towers
+        tower_splits = min(-(-part // self.way.rows), max(1, teams // towers))
+        splits = tower_splits * towers
         crowded = layout.gradient // PAD > ADDERS_AT_ONCE * executor.processors
-        parts = min(PARTS, -(-pieces // FEW_PIECES) if crowded else pieces)
+        parts = min(PARTS, -(-splits // FEW_SPLITS) if crowded else splits)
         self.parts = parts if task.shard.ranks.alone else 1
         table = minibatch_table(task.shard, task.rows_of_env, task.minibatches)
         self.table = table.to(executor.name)
         super().__init__(
-            task, columns, shared, pieces, {"table": self.table[0]} | shared["weights"]
+            task, columns, shared, splits, {"table": self.table[0]} | shared["weights"]
         )
 
     def compute(self, epoch: int, minibatch: int) -> None:
-        """Compute ``partials`` of one minibatch from ``arrange``."""
+        """Compute ``partial_sums`` of one minibatch from ``arrange``."""
         self.call["epoch"], self.call["minibatch"] = epoch, minibatch
         self.call["table"] = self.table[minibatch].data_ptr()
-        blocks, rows = self.pieces * self.way.sharing, self.rows // self.minibatches
+        blocks, rows = self.splits * self.way.sharing, self.rows // self.minibatches
         self.program.launch(self.way.kernel, self.call, blocks, rows)
         self.exchange()
 

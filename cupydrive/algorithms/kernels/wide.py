@@ -29,7 +29,7 @@ from cupydrive.algorithms.kernels.layout import (
     distribution_parts,
     padded,
 )
-from cupydrive.algorithms.kernels.steps import UncopiedSteps
+from cupydrive.algorithms.kernels.steps import UnpackedSteps
 from cupydrive.algorithms.kernels.tensor import (
     SKEW,
     TENSOR_THREADS,
@@ -140,7 +140,7 @@ def gradient_units(task: Task) -> list[Unit]:
     ]
 
 
-class WideSteps(UncopiedSteps):
+class WideSteps(UnpackedSteps):
     """``Steps`` that also pack the weights for the kernels of wide networks.
 
     Attributes:
@@ -155,7 +155,7 @@ class WideSteps(UncopiedSteps):
         self.weights_call = make_call({}, self.pointers())
 
     def pointers(self) -> dict[str, torch.Tensor]:
-        """Return the network's tensors that kernels read in addition to ``copies``, by name."""
+        """Return the network's tensors that kernels read in addition to ``packed``, by name."""
         return weight_pointers(self.weights) | {"fragments": self.fragments}
 
     def beside(self, weights: Sequence[torch.Tensor]) -> Self:
@@ -165,19 +165,19 @@ class WideSteps(UncopiedSteps):
         other.weights_call = make_call({}, other.pointers())
         return other
 
-    def lay_out(self) -> None:
+    def pack(self) -> None:
         """Pack the weights."""
-        super().lay_out()
-        self.lay_fragments()
+        super().pack()
+        self.pack_fragments()
 
     def descend(self, epoch: int, minibatch: int) -> None:
         """Take a step with the last gradient, and pack the new weights."""
         super().descend(epoch, minibatch)
-        self.lay_fragments()
+        self.pack_fragments()
 
-    def lay_fragments(self) -> None:
+    def pack_fragments(self) -> None:
         """Write ``fragments``."""
-        self.weights_program.launch("lay_fragments", self.weights_call, self.count, 8 * self.count)
+        self.weights_program.launch("pack_fragments", self.weights_call, self.count, 8 * self.count)
 
 
 class WideGradients(Minibatches):
@@ -199,9 +199,9 @@ class WideGradients(Minibatches):
         self.capacity = wide_rows_at_once(layout, max(self.counts))
         wanted = WAVES * executor.resident_teams(self.adding, "wide_sums") // self.tiles
         slabs = -(-self.capacity // SLAB)
-        pieces = max(1, min(wanted, slabs // FEWEST_SLABS, GRADIENT_BYTES // (4 * layout.gradient)))
-        self.parts = min(PARTS, pieces) if task.shard.ranks.alone else 1
-        super().__init__(task, columns, shared, pieces)
+        splits = max(1, min(wanted, slabs // FEWEST_SLABS, GRADIENT_BYTES // (4 * layout.gradient)))
+        self.parts = min(PARTS, splits) if task.shard.ranks.alone else 1
+        super().__init__(task, columns, shared, splits)
         left = {"rows": self.zeros(self.capacity * row_entries(layout), dtype=torch.bfloat16)}
         left["reported"] = self.zeros(self.capacity // self.tile * towers, PAD)
         self.memory |= left
@@ -218,7 +218,7 @@ class WideGradients(Minibatches):
             self.wide[name] = tensor.data_ptr()
 
     def compute(self, epoch: int, minibatch: int) -> None:
-        """Compute ``partials`` of one minibatch from ``arrange``."""
+        """Compute ``partial_sums`` of one minibatch from ``arrange``."""
         call, rows = self.wide, self.counts[minibatch]
         call["learn"]["epoch"], call["learn"]["minibatch"] = epoch, minibatch
         call["table"] = self.table[minibatch].data_ptr()
@@ -226,5 +226,5 @@ class WideGradients(Minibatches):
             count = min(self.capacity, rows - first)
             call["from"], call["count"], call["adds"] = first, count, first > 0
             self.program.launch("wide_gradient", call, -(-count // self.tile) * self.towers, count)
-            self.adding.launch("wide_sums", call, self.tiles * self.pieces, count)
+            self.adding.launch("wide_sums", call, self.tiles * self.splits, count)
         self.exchange()

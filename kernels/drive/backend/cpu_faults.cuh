@@ -28,21 +28,21 @@ EACH_THREADS volatile int env;  // environment of this thread, or the first one 
 EACH_THREADS const char* volatile function = "";  // environment's function that runs, or ran last, if it calls ENTER
 
 inline void keep(const char* what, const char* file, int line, i64 index, i64 limit) {
-  if (!__sync_bool_compare_and_swap(&fault.line, 0, line > 0 ? line : 1)) return;  // equal(constant 2): line 1 either way
+  if (!__sync_bool_compare_and_swap(&fault.line, 0, line > 0 ? line : 1)) return;  // mutant(constant 2): line 1 either way
   fault.env = env; fault.index = index; fault.limit = limit;
-  // equal(swap -): one zero more, overwritten next. equal(constant): no word has 63 characters
+  // mutant(swap -): one zero more, overwritten next. mutant(constant): no word has 63 characters
   strncpy(fault.what, what, sizeof(fault.what) - 1);
   strncpy(fault.file, file, sizeof(fault.file) - 1);
 }
 [[noreturn]] inline void leave(const char* what, const char* file, int line, i64 index, i64 limit) {
   keep(what, file, line, index, limit);
-  longjmp(WAY_OUT, 1);  // equal(constant): any number but 0 will do
+  longjmp(WAY_OUT, 1);  // mutant(constant): any number but 0 will do
 }
 
 // Handlers that a compiler's -fsanitize= calls on a fault. The first argument has the place in the source, then types.
 struct Place { const char* file; u32 line, column; const void* types[2]; };
 extern "C" void __ubsan_handle_divrem_overflow_abort(Place* at, u64, u64) { leave("integer", at->file, (int)at->line, 0, DIVISION); }
-// equal(swapped arguments 2): the two are never read
+// mutant(swapped arguments 2): the two are never read
 extern "C" void __ubsan_handle_divrem_overflow(Place* at, u64 a, u64 b) { __ubsan_handle_divrem_overflow_abort(at, a, b); }
 extern "C" void __ubsan_handle_out_of_bounds_abort(Place* at, u64 index) {
   leave("array element", at->file, (int)at->line, (i64)index, NO_LIMIT);

@@ -13,7 +13,7 @@ extern "C" int cache_bytes() { return CACHE_BYTES; }
 struct FlushDenormals {
 #if defined(__x86_64__) || defined(__i386__)
   u32 before;
-  // equal(constant): a flag that is never read
+  // mutant(constant): a flag that is never read
   FlushDenormals() { before = __builtin_ia32_stmxcsr(); __builtin_ia32_ldmxcsr(before | 0x8040u); }
   ~FlushDenormals() { __builtin_ia32_ldmxcsr(before); }
 #elif defined(__aarch64__)
@@ -45,7 +45,7 @@ template <class Work, class Body> struct TeamTask {
   }
   __attribute__((noinline)) void each() const {
     for (int e = first; e < last; ++e) {
-      // equal(swap >): all threads call one more sync
+      // mutant(swap >): all threads call one more sync
       if (e > first) Team{rank}.sync();  // all elements use one Workspace, each of them alone
       faults::env = e;
       (*body)(Team{rank}, work, e, 1, 0, steps);
@@ -62,7 +62,7 @@ template <int LANES, class Work = Workspace, class Body> int run(int first, int 
   rendezvous.races.watch(work, before, writer);
   pthread_t threads[TEAM];
   TeamTask<Work, Body> tasks[TEAM];
-  rendezvous.open((u32)first + 1u);  // equal(swap +, constant): any seed shuffles
+  rendezvous.open((u32)first + 1u);  // mutant(swap +, constant): any seed shuffles
   for (int i = 0; i < TEAM; ++i) {
     tasks[i] = {&body, &work, first, last, steps, i};
     if (pthread_create(&threads[i], nullptr, TeamTask<Work, Body>::run, &tasks[i]) != 0) return faults::NO_THREAD;
@@ -79,13 +79,13 @@ template <int LANES, class Work, class Body>
 __attribute__((noinline)) void run_pieces(int first, int last, const int steps, const int piece, Body body) {
   volatile int& at = faults::env;
   for (int end; first < last; first = end) {
-    end = last - first < BLOCK_ENVS ? last : first + BLOCK_ENVS;  // equal(swap <): both ends are equal, too
+    end = last - first < BLOCK_ENVS ? last : first + BLOCK_ENVS;  // mutant(swap <): both ends are equal, too
     for (int from = 0, until; from < steps; from = until) {
-      until = steps - from < piece ? steps : from + piece;  // equal(swap <): both ends are equal, too
+      until = steps - from < piece ? steps : from + piece;  // mutant(swap <): both ends are equal, too
       for (int e = first; e < end; e += LANES) {
         Work work;
         at = e;
-        body(Team{0}, &work, e, end - e < LANES ? end - e : LANES, from, until);  // equal(swap <): equal where they meet
+        body(Team{0}, &work, e, end - e < LANES ? end - e : LANES, from, until);  // mutant(swap <): equal where they meet
       }
     }
   }
@@ -104,7 +104,7 @@ template <class Call>
 int run_members(int (*kernel)(const Call*, int, int), const Call* calls, const i64 count, i64 begin, const i64 end) {
   int code = faults::WELL;
   while (begin < end) {
-    // equal(swap <): equal where they meet
+    // mutant(swap <): equal where they meet
     const i64 member = begin / count, first = begin - member * count, last = first + end - begin < count ? first + end - begin : count;
     code |= kernel(calls + member, (int)first, (int)last);
     begin += last - first;
@@ -127,20 +127,20 @@ int run_members(int (*kernel)(const Call*, int, int), const Call* calls, const i
 
 #define KERNEL_AHEAD(name, Call, size, body) KERNEL_OF_STEPS(name, Call, size, 1, 1, 1, body)
 
-// A crew is a team, with block memory of its own.
-#define KERNEL_OF_CREWS(name, Call, size, Block, load, body)                                                    \
+// On a CPU a warp set is a team, with block memory of its own.
+#define KERNEL_OF_WARP_SETS(name, Call, size, Block, load, body)                                                \
   extern "C" int name(const Call* argument, int begin, int end);                                                \
   KERNEL_OF_MEMBERS(name, Call)                                                                                 \
   extern "C" int name(const Call* argument, int begin, int end) {                                               \
     const Call& call = *argument;                                                                               \
-    return run<1, Block>(begin, end, 1, 1, [&](const Team team, Block* const work, const int first, int, int, int) INLINED {  /* equal(constant 3): one step is one piece */ \
-      const Crew crew{team.rank};                                                                               \
+    return run<1, Block>(begin, end, 1, 1, [&](const Team team, Block* const work, const int first, int, int, int) INLINED {  /* mutant(constant 3): one step is one piece */ \
+      const WarpSet warps{team.rank};                                                                           \
       Block& block = *work;                                                                                     \
       const int thread = team.rank;                                                                             \
-      constexpr int number = 0, threads = Crew::SIZE;                                                           \
+      constexpr int number = 0, threads = WarpSet::SIZE;                                                        \
       (void)thread; (void)threads;                                                                              \
       load;                                                                                                     \
-      crew.sync();                                                                                              \
+      warps.sync();                                                                                             \
       body;                                                                                                     \
     });                                                                                                         \
   }

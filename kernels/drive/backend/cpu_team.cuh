@@ -9,7 +9,7 @@ struct Team : Member {
   DEVICE void in_step(int) const {}
   DEVICE bool any(bool mine) const { return mine; }
   DEVICE bool near_any(bool mine, u32) const { return mine; }
-  DEVICE u32 near_lanes() const { return 0; }  // equal(constant): no lanes on a CPU
+  DEVICE u32 near_lanes() const { return 0; }  // mutant(constant): no lanes on a CPU
   DEVICE bool warp_any(bool mine) const { return mine; }
   DEVICE int sum(int mine) const { return mine; }
   template <class T> DEVICE T min(T mine) const { return mine; }
@@ -18,14 +18,14 @@ struct Team : Member {
 };
 #endif
 
-// A crew is a team, which has one environment at a time.
-struct Crew {
+// On a CPU a warp set is a team, which has one environment at a time.
+struct WarpSet {
   static constexpr int SIZE = TEAM;
   int rank;
 
   DEVICE void sync() const { Team{rank}.sync(); }
 };
-constexpr bool WEIGHTS_NEAR = false;
+constexpr bool WEIGHTS_IN_SHARED = false;
 
 // One launch ends before the next begins.
 DEVICE void await_previous() {}
@@ -52,7 +52,7 @@ typedef u32 u32s __attribute__((vector_size(4 * SIDE_FLOATS)));
 
 DEVICE void atomic_min(u64* word, u64 value) {
   u64 before = __atomic_load_n(word, __ATOMIC_RELAXED);
-  // equal(swap <): stores the same value
+  // mutant(swap <): stores the same value
   while (value < before && !__atomic_compare_exchange_n(word, &before, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
 }
 
@@ -76,7 +76,7 @@ template <int WORDS> DEVICE void copy_words(const Team team, void* to, const voi
   for (int i : team.each(WORDS)) memcpy((char*)to + 4 * i, (const char*)from + 4 * i, 4);
 #else
   (void)team;
-  if (to != from) memcpy(to, from, 4 * (size_type)WORDS);  // equal(dropped condition): a copy onto itself
+  if (to != from) memcpy(to, from, 4 * (size_type)WORDS);  // mutant(dropped condition): a copy onto itself
 #endif
 }
 template <int WORDS> DEVICE void store_words(const Team team, void* to, const void* from) { copy_words<WORDS>(team, to, from); }

@@ -74,17 +74,17 @@ constexpr int BLOCKS = BLOCKS_WITH_ROOM < BUSY_BLOCKS ? BLOCKS_WITH_ROOM : BUSY_
     run<true>(size, 1, BODY(body));                                                                             \
   }
 
-// Blocks of CREWS crews with ENVS_PER_BLOCK elements each, of which `size` is a multiple. First all threads of a block run `load`
-// in its memory, a Block. After a barrier, which makes this memory visible to all crews, crew `number` of the block runs `body` for
-// elements [first, first + ENVS_PER_BLOCK).
-#define KERNEL_OF_CREWS(name, Call, size, Block, load, body)                                                         \
+// Blocks of WARP_SETS warp sets with ENVS_PER_BLOCK elements each, of which `size` is a multiple. First all threads of a block run
+// `load` in its memory, a Block. After a barrier, which makes this memory visible to all warp sets, warp set `number` of the block
+// runs `body` for elements [first, first + ENVS_PER_BLOCK).
+#define KERNEL_OF_WARP_SETS(name, Call, size, Block, load, body)                                                     \
   SAY_BYTES(name, Call)                                                                                              \
-  extern "C" __global__ void __launch_bounds__(Crew::SIZE * CREWS) name(ARGUMENT(Call)) {                            \
+  extern "C" __global__ void __launch_bounds__(WarpSet::SIZE * WARP_SETS) name(ARGUMENT(Call)) {                     \
     TAKE_ARGUMENT(Call)                                                                                              \
-    const int thread = threadIdx.x, number = thread / Crew::SIZE, first = (blockIdx.x * CREWS + number) * ENVS_PER_BLOCK; \
-    constexpr int threads = Crew::SIZE * CREWS;                                                                      \
+    const int thread = threadIdx.x, number = thread / WarpSet::SIZE, first = (blockIdx.x * WARP_SETS + number) * ENVS_PER_BLOCK; \
+    constexpr int threads = WarpSet::SIZE * WARP_SETS;                                                               \
     Block& block = *(Block*)block_memory();                                                                          \
-    const Crew crew{thread % Crew::SIZE, number};                                                                    \
+    const WarpSet warps{thread % WarpSet::SIZE, number};                                                             \
     await_previous();                                                                                                \
     load;                                                                                                            \
     __syncthreads();                                                                                                 \

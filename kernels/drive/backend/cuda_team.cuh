@@ -122,13 +122,14 @@ struct Team : Member {
   }
 };
 
-// Threads that compute policies together for their teams (play/play.cuh): WARPS_PER_CREW warps, or one larger team. The crews of a
-// block do not wait for each other. Each has its own named barrier, of the 15 besides that of __syncthreads.
-#ifndef WARPS_PER_CREW
-#define WARPS_PER_CREW 1
+// The warps of a block that step their own environments and compute the policies for them (play/play.cuh): WARPS_PER_SET warps, or
+// one larger team. The warp sets of a block do not wait for each other. Each has its own named barrier, of the 15 besides that of
+// __syncthreads.
+#ifndef WARPS_PER_SET
+#define WARPS_PER_SET 1
 #endif
-struct Crew {
-  static constexpr int SIZE = TEAM <= WARP_SIZE ? WARP_SIZE * WARPS_PER_CREW : TEAM;
+struct WarpSet {
+  static constexpr int SIZE = TEAM <= WARP_SIZE ? WARP_SIZE * WARPS_PER_SET : TEAM;
   int rank, number;
 
   DEVICE void sync() const {
@@ -136,7 +137,7 @@ struct Crew {
     else __syncwarp();
   }
 };
-constexpr bool WEIGHTS_NEAR = true;  // whether a block keeps weights in shared memory
+constexpr bool WEIGHTS_IN_SHARED = true;  // whether a block keeps weights in shared memory
 
 // Wait until the previous launch in the stream has ended and its writes are visible. This kernel may have started while that launch
 // still ran (cupydrive/executors/overlap.py). Before this call it writes nothing, and reads only older data.

@@ -26,10 +26,10 @@ struct Races {
   void look(const int rank) {
     constexpr int PIECE = 64;  // bytes that are compared at once
     const u32 mine = round * TEAM + (u32)rank;
-    for (size_type from = 0; from < bytes; from += PIECE) {  // equal(swap <): one empty piece more
-      const size_type until = bytes - from < PIECE ? bytes : from + PIECE;  // equal(swap <): both ends are equal, too
-      if (memcmp(near + from, before + from, until - from) == 0) continue;  // equal(swap -): compares the same bytes again
-      for (size_type at = from; at < until; ++at) {  // equal(swap <): a byte of the next piece
+    for (size_type from = 0; from < bytes; from += PIECE) {  // mutant(swap <): one empty piece more
+      const size_type until = bytes - from < PIECE ? bytes : from + PIECE;  // mutant(swap <): both ends are equal, too
+      if (memcmp(near + from, before + from, until - from) == 0) continue;  // mutant(swap -): compares the same bytes again
+      for (size_type at = from; at < until; ++at) {  // mutant(swap <): a byte of the next piece
         if (near[at] == before[at]) continue;
         if (writer[at] / TEAM == round && writer[at] != mine) report(rank, at);
         writer[at] = mine;
@@ -40,7 +40,7 @@ struct Races {
   // Allow several threads to write here between two syncs, as `team.add` does.
   void allow(const void* of, const size_type size) {
     const size_type at = (size_type)((const u8*)of - near);
-    if (at < bytes) memcpy(before + at, near + at, size);  // equal(swap <): nothing is added right behind
+    if (at < bytes) memcpy(before + at, near + at, size);  // mutant(swap <): nothing is added right behind
   }
 
  private:

@@ -52,18 +52,19 @@ DEVICE auto* begin_obs(const Team, NoNear<Kind>&, const GroupRows<Kind>& rows, c
 }
 template <class Kind> DEVICE void keep_obs(const Team, const NoNear<Kind>&, const GroupRows<Kind>&, View, size_type) {}
 // Rows that are written near (shared by a team, or a thread's own), and stored with wide accesses.
-template <class Kind> DEVICE auto* begin_obs(const Team team, NearObs<Kind>& near, const GroupRows<Kind>&, View, size_type) {
+template <class Kind> DEVICE auto* begin_obs(const Team team, OnChipObs<Kind>& near, const GroupRows<Kind>&, View, size_type) {
   if constexpr (Kind::BITS) clear_rows<Kind>(team, near.obs);
   return near.obs;
 }
 template <class Kind>
-DEVICE void keep_obs(const Team team, const NearObs<Kind>& near, const GroupRows<Kind>& rows, const View view, const size_type r) {
+DEVICE void keep_obs(const Team team, const OnChipObs<Kind>& near, const GroupRows<Kind>& rows, const View view,
+                     const size_type r) {
   store_obs<Kind>(team, far_obs(rows, view, r), near.obs, rows.packed);
 }
 
 // SHARED: all rows are written near, otherwise only those of bool.
 template <bool SHARED> struct TeamObs {
-  template <class Kind> using Near = typename Choose<(SHARED || Kind::BITS), NearObs<Kind>, NoNear<Kind>>::type;
+  template <class Kind> using Near = typename Choose<(SHARED || Kind::BITS), OnChipObs<Kind>, NoNear<Kind>>::type;
   // Copying large rows keeps memory busier than any step does. Other blocks should therefore step meanwhile.
   static constexpr bool SPREAD = !SHARED && TEAM > 32;
   const Team team;

@@ -38,17 +38,17 @@ DEVICE void multiply_vectors(const int m, const int n, const int depth, const En
 
 // ---- a thread team ----
 
-// Operands of STEP products of a tile. Eight columns are two groups of four at a distance of `apart`, so that neighbouring threads
+// Operands of STEP products of a tile. Eight columns are two groups of four at a distance of `gap`, so that neighbouring threads
 // read neighbouring numbers.
 template <int ROWS, int COLUMNS, int STEP> struct Operands {
   float left[STEP][ROWS], right[STEP][COLUMNS];
 
   template <bool BY_COLUMN>
-  DEVICE void read(const int m, const int n, const int apart, const int k, const Entries<BY_COLUMN> a, const float* b,
+  DEVICE void read(const int m, const int n, const int gap, const int k, const Entries<BY_COLUMN> a, const float* b,
                    const int stride) {
     // Operands from b.
     UNROLL for (int s = 0; s < STEP; ++s) {
-      UNROLL for (int j = 0; j < COLUMNS; j += 4) read_four(right[s] + j, b + (k + s) * stride + n + (j == 0 ? 0 : apart));
+      UNROLL for (int j = 0; j < COLUMNS; j += 4) read_four(right[s] + j, b + (k + s) * stride + n + (j == 0 ? 0 : gap));
     }
     // Operands from a, four at a time if its layout allows it.
     if constexpr (BY_COLUMN && ROWS % 4 == 0) {
@@ -82,7 +82,7 @@ template <int ROWS, int COLUMNS, int STEP> struct Operands {
 };
 
 template <int ROWS, int COLUMNS, bool BY_COLUMN, class Start, class Finish, class Revisit>
-DEVICE void multiply_tile(const int m, const int n, const int apart, const int rows, const int depth, const Entries<BY_COLUMN> a,
+DEVICE void multiply_tile(const int m, const int n, const int gap, const int rows, const int depth, const Entries<BY_COLUMN> a,
                           const float* b, const int stride, Start start, Finish finish, Revisit revisit) {
   constexpr int STEP = 4;
   float sum[ROWS][COLUMNS];
@@ -91,7 +91,7 @@ DEVICE void multiply_tile(const int m, const int n, const int apart, const int r
       UNROLL for (int j = 0; j < COLUMNS; j += 4) {
         Four four;
         UNROLL for (int l = 0; l < 4; ++l) four.of[l] = sum[i][j + l];
-        if (m + i < rows) visit(m + i, n + (j == 0 ? 0 : apart), four);
+        if (m + i < rows) visit(m + i, n + (j == 0 ? 0 : gap), four);
         UNROLL for (int l = 0; l < 4; ++l) sum[i][j + l] = four.of[l];
       }
     }
@@ -101,11 +101,11 @@ DEVICE void multiply_tile(const int m, const int n, const int apart, const int r
   each_four(start);
   // Main loop, double-buffered: the next operands are loaded while the current ones are multiplied.
   int k = 0;
-  if (depth >= STEP) {  // equal(swap >=): same order, one at a time
+  if (depth >= STEP) {  // mutant(swap >=): same order, one at a time
     Operands<ROWS, COLUMNS, STEP> now, next;
-    now.read(m, n, apart, 0, a, b, stride);
-    UNROLL_TIMES(2) for (k = STEP; k + STEP <= depth; k += STEP) {  // equal(swap <=): same order, one at a time
-      next.read(m, n, apart, k, a, b, stride);
+    now.read(m, n, gap, 0, a, b, stride);
+    UNROLL_TIMES(2) for (k = STEP; k + STEP <= depth; k += STEP) {  // mutant(swap <=): same order, one at a time
+      next.read(m, n, gap, k, a, b, stride);
       now.add_products(sum);
       now = next;
     }
@@ -114,31 +114,31 @@ DEVICE void multiply_tile(const int m, const int n, const int apart, const int r
   // Remaining k, one at a time.
   UNROLL_TIMES(1) for (; k < depth; ++k) {
     Operands<ROWS, COLUMNS, 1> last;
-    last.read(m, n, apart, k, a, b, stride);
+    last.read(m, n, gap, k, a, b, stride);
     last.add_products(sum);
   }
   // Epilogue.
   each_four(finish);
   if constexpr (Revisit::NEEDED) {
     NO_UNROLL for (int i = 0; i < ROWS && m + i < rows; ++i) {
-      UNROLL for (int j = 0; j < COLUMNS; j += 4) revisit.four(m + i, n + (j == 0 ? 0 : apart));
+      UNROLL for (int j = 0; j < COLUMNS; j += 4) revisit.four(m + i, n + (j == 0 ? 0 : gap));
     }
   }
 }
 
 // Rows and columns of the tile that each of `members` threads computes, in a product of size (rows, columns).
 constexpr int rows_of_tile(const int rows, const int columns, const int members) {
-  // equal(swap *): other tiles, same bits
+  // mutant(swap *): other tiles, same bits
   const int each = rows * columns / members, wanted = each >= 32 ? 8 : each >= 16 ? 4 : each >= 8 ? 2 : 1;
   return wanted < rows ? wanted : rows >= 4 ? 4 : rows >= 2 ? 2 : 1;
 }
 constexpr int columns_of_tile(const int rows, const int columns, const int members) {
-  return columns % 8 == 0 && rows * columns / members >= 64 ? 8 : 4;  // equal(swap /): other tiles, same bits
+  return columns % 8 == 0 && rows * columns / members >= 64 ? 8 : 4;  // mutant(swap /): other tiles, same bits
 }
 constexpr int fours(int n) { return (n + 3) / 4 * 4; }
 constexpr int tiles_of(const int rows, const int columns, const int members) {
   const int high = rows_of_tile(rows, columns, members), wide = columns_of_tile(rows, columns, members);
-  return (rows + high - 1) / high * (columns / wide);  // equal(swap -): another thread does the same work
+  return (rows + high - 1) / high * (columns / wide);  // mutant(swap -): another thread does the same work
 }
 
 // Compute a matrix product. The epilogue finish(m, n, c) is called for all m in [0, rows) and n in [0, COLUMNS), where

@@ -17,7 +17,7 @@ constexpr int TILE_FLOATS = TILE * before(OUTPUTS, TOWERS, 0);
 // for the layer before, and so on alternately, if these are wide enough. A single thread computes one after the other, in place.
 constexpr bool BESIDE = TEAM > 1;
 constexpr int widest_hidden() {
-  int most = 0;  // equal(swap = 0;): more room, never read
+  int most = 0;  // mutant(swap = 0;): more room, never read
   for (int t = 0; t < TOWERS; ++t) {
     for (int l = 1; l < LAYERS; ++l) most = padded(WIDTH[t][l]) > most ? padded(WIDTH[t][l]) : most;
   }
@@ -55,8 +55,8 @@ struct Tile {
     if constexpr (TOWERS == 1) return parameters(row) + PARAMETERS;
     else return outputs<1, LAYERS - 1>() + row * PAD;
   }
-  // Activation gradients: by the outputs of a layer. `spare` has SPARE_FLOATS.
-  template <int T, int L> DEVICE float* slopes(float* spare) {
+  // Gradients w.r.t. the outputs of a layer. `spare` has SPARE_FLOATS.
+  template <int T, int L> DEVICE float* gradients(float* spare) {
     constexpr int FROM_LAST = LAYERS - 1 - L;
     if constexpr (!BESIDE || FROM_LAST == 0) return outputs<T, L>();
     else if constexpr (FROM_LAST % 2 == 1) return spare;
@@ -66,45 +66,45 @@ struct Tile {
 };
 
 // Threads that read one row's observation: one if it is short, otherwise one per entry.
-constexpr int SHARERS = TEAM == 1 || OBS <= 8 ? 1 : OBS;  // equal(swap <=): speed only
+constexpr int THREADS_PER_ROW = TEAM == 1 || OBS <= 8 ? 1 : OBS;  // mutant(swap <=): speed only
 
-// Read entries d = first, first + SHARERS, ... of row m of a tile from an observation in memory. The thread of entry 0 adds the
-// padding of zeros.
+// Read entries d = first, first + THREADS_PER_ROW, ... of row m of a tile from an observation in memory. The thread of entry 0 adds
+// the padding of zeros.
 DEVICE void read_observation(Tile& tile, const int m, const int first, const Observed* obs, const float* center,
                              const float* scale) {
   float* const input = tile.input() + m * padded(OBS);
-  UNROLL_TIMES(4) for (int d = first; d < OBS; d += SHARERS) input[d] = seen(entry_of(obs, d), center, scale, d);
+  UNROLL_TIMES(4) for (int d = first; d < OBS; d += THREADS_PER_ROW) input[d] = normalize_entry(entry_of(obs, d), center, scale, d);
   if (first == 0) for (int d = OBS; d < padded(OBS); ++d) input[d] = 0.0f;
 }
 
 // Prefetch an observation into a CPU's cache.
 DEVICE void fetch_observation([[maybe_unused]] const Observed* obs) {
 #if ALONE
-  constexpr int LINE = 64 / sizeof(Observed);  // equal(swap /, constant): speed only
-  for (int d = 0; d < observed_row(OBS); d += LINE) __builtin_prefetch(obs + d);  // equal(swap <, constant): speed only
+  constexpr int LINE = 64 / sizeof(Observed);  // mutant(swap /, constant): speed only
+  for (int d = 0; d < observed_row(OBS); d += LINE) __builtin_prefetch(obs + d);  // mutant(swap <, constant): speed only
 #endif
 }
 
 // Return whether the weights of all first layers are finite, so that zeros may be skipped. False in builds that never skip.
-DEVICE bool may_skip([[maybe_unused]] const float* copies) {
+DEVICE bool may_skip([[maybe_unused]] const float* packed) {
   bool finite = skips(0);
 #if SKIPS
-  for (int t = 0; t < TOWERS && finite; ++t) finite = all_finite(copies + before(FORWARD_COPIES, t, 0), OBS * padded(WIDTH[t][1]));
+  for (int t = 0; t < TOWERS && finite; ++t) finite = all_finite(packed + before(FORWARD_PACKED, t, 0), OBS * padded(WIDTH[t][1]));
 #endif
   return finite;
 }
 // Find the zeros in the tile's observations, before a pass. finite: result of may_skip.
-DEVICE void look([[maybe_unused]] Tile& tile, [[maybe_unused]] const int rows, [[maybe_unused]] const bool finite) {
+DEVICE void find_zeros([[maybe_unused]] Tile& tile, [[maybe_unused]] const int rows, [[maybe_unused]] const bool finite) {
 #if SKIPS
   if constexpr (skips(0)) {
-    if (finite) tile.marks.look(tile.input(), rows);
+    if (finite) tile.marks.find_zeros(tile.input(), rows);
     else tile.marks.few = false;
   }
 #endif
 }
 
-// Copy COUNT numbers to memory that the team reads often. COUNT is a multiple of 4, and both arrays are aligned to 16 bytes.
-template <int COUNT> DEVICE void bring_near(const Team team, float* to, const float* from) {
+// Copy COUNT numbers to shared memory. COUNT is a multiple of 4, and both arrays are aligned to 16 bytes.
+template <int COUNT> DEVICE void copy_to_shared(const Team team, float* to, const float* from) {
   UNROLL_TIMES(8) for (int i : team.each(COUNT / 4)) {
     Four four;
     four.load(from + 4 * i);
@@ -126,10 +126,10 @@ template <int STRIDE, bool ACTIVATED> struct Activate {
   }
 };
 
-template <int T, int L> DEVICE void forward_from(const Team team, Tile& tile, const int rows, const float* copies) {
+template <int T, int L> DEVICE void forward_from(const Team team, Tile& tile, const int rows, const float* packed) {
   if constexpr (T < TOWERS) {
     typedef Layer<T, L> Here;
-    const float* const weights = copies + Here::FORWARD_BEFORE;
+    const float* const weights = packed + Here::FORWARD_BEFORE;
     const float* const biases = weights + Here::IN * Here::OUT_PAD;
     float* const out = tile.outputs<T, L>();
     bool there = false;
@@ -153,12 +153,12 @@ template <int T, int L> DEVICE void forward_from(const Team team, Tile& tile, co
         },
         Activate<Here::OUT_PAD, Here::ACTIVATED>{out});
     team.sync();  // the layer's outputs are written before the next layer reads them
-    forward_from<T + (L == LAYERS - 1), L == LAYERS - 1 ? 0 : L + 1>(team, tile, rows, copies);
+    forward_from<T + (L == LAYERS - 1), L == LAYERS - 1 ? 0 : L + 1>(team, tile, rows, packed);
   }
 }
 // Compute all layers for `rows` rows. Their observations are visible to all threads of the team.
-DEVICE void forward(const Team team, Tile& tile, const int rows, const float* copies) {
-  forward_from<0, 0>(team, tile, rows, copies);
+DEVICE void forward(const Team team, Tile& tile, const int rows, const float* packed) {
+  forward_from<0, 0>(team, tile, rows, packed);
 }
 
 // ---- backward pass ----
@@ -166,7 +166,7 @@ DEVICE void forward(const Team team, Tile& tile, const int rows, const float* co
 // Return the team with ranks rotated by `taken` threads that already have work, so that idle threads begin with the next product.
 DEVICE Team after(const Team team, const int taken) {
   Team turned = team;
-  turned.rank = (team.rank + TEAM - taken % TEAM) % TEAM;  // equal(swap -): another thread does the same work
+  turned.rank = (team.rank + TEAM - taken % TEAM) % TEAM;  // mutant(swap -): another thread does the same work
   return turned;
 }
 
@@ -209,37 +209,37 @@ struct Sums {
 
 // Backward pass of layer L and those before it.
 template <int T, int L>
-DEVICE void backward_from(const Team team, Tile& tile, float* spare, const int rows, const float* copies, const Sums& sums) {
+DEVICE void backward_from(const Team team, Tile& tile, float* spare, const int rows, const float* packed, const Sums& sums) {
   typedef Layer<T, L> Here;
   constexpr int MEMBERS = TEAM >= 256 && L > 0 ? TEAM / 2 : TEAM;  // threads for each of the two products
-  const float* const slopes = tile.slopes<T, L>(spare);
+  const float* const out_grad = tile.gradients<T, L>(spare);
   const float* const inputs = tile.inputs<T, L>();
   constexpr int WEIGHTS = before(CHUNK, T, L), BIASES_AT = WEIGHTS + chunk_weights(Here::IN, Here::OUT, L);
   // Weight gradient.
   if constexpr (turned(L)) {
     bool added = false;
 #if SKIPS
-    if constexpr (skips(L)) added = tile.marks.few && add_skipping<Here>(tile.marks, inputs, slopes, rows, WEIGHTS, sums);
+    if constexpr (skips(L)) added = tile.marks.few && add_skipping<Here>(tile.marks, inputs, out_grad, rows, WEIGHTS, sums);
 #endif
     if (!added) {
       multiply<Here::IN, Here::OUT, MEMBERS>(
-          team, Here::IN, rows, Entries<true>{inputs, Here::IN_PAD}, slopes, Here::OUT_PAD,
+          team, Here::IN, rows, Entries<true>{inputs, Here::IN_PAD}, out_grad, Here::OUT_PAD,
           [&](int m, int n, auto& some) INLINED { sums.begin(WEIGHTS + m * Here::OUT_PAD + n, some); },
           [&](int m, int n, auto& some) INLINED { sums.end(WEIGHTS + m * Here::OUT_PAD + n, some); });
     }
   } else {
     multiply<Here::OUT, Here::IN, MEMBERS>(
-        team, Here::OUT, rows, Entries<true>{slopes, Here::OUT_PAD}, inputs, Here::IN_PAD,
+        team, Here::OUT, rows, Entries<true>{out_grad, Here::OUT_PAD}, inputs, Here::IN_PAD,
         [&](int m, int n, auto& some) INLINED { sums.begin(WEIGHTS + m * Here::IN_PAD + n, some); },
         [&](int m, int n, auto& some) INLINED { sums.end(WEIGHTS + m * Here::IN_PAD + n, some); });
   }
   // Activation gradient of the previous layer.
   constexpr int TAKEN = tiles_of(Here::OUT, fours(Here::IN), MEMBERS);
   if constexpr (L > 0) {
-    const float* const own = copies + Here::BACKWARD_BEFORE;
-    float* const to = tile.slopes<T, L - 1>(spare);
+    const float* const own = packed + Here::BACKWARD_BEFORE;
+    float* const to = tile.gradients<T, L - 1>(spare);
     multiply<TILE, Here::IN, MEMBERS>(
-        after(team, TAKEN), rows, Here::OUT, Entries<false>{slopes, Here::OUT_PAD}, own, Here::IN_PAD,
+        after(team, TAKEN), rows, Here::OUT, Entries<false>{out_grad, Here::OUT_PAD}, own, Here::IN_PAD,
         [&](int, int, auto& some) INLINED { some = {}; },
         [&](int m, int n, auto& some) INLINED {
           const int at = m * Here::IN_PAD + n;
@@ -257,29 +257,29 @@ DEVICE void backward_from(const Team team, Tile& tile, float* spare, const int r
         });
   }
   // Bias gradient: sums of columns.
-  typedef Choose<TEAM == 1 || SIDE_FLOATS == 1, Lanes<STRIP>, Four>::type Side;  // a team writes only whole fours of columns
+  typedef Choose<TEAM == 1 || SIDE_FLOATS == 1, Lanes<SEGMENT>, Four>::type Side;  // a team writes only whole fours of columns
   constexpr int WIDE = sizeof(Side) / sizeof(float), BIASES = (Here::OUT + WIDE - 1) / WIDE;
-  // equal(swap >): another thread does the same work
-  for (int strip : after(team, TAKEN + (L > 0) * tiles_of(TILE, fours(Here::IN), MEMBERS)).each(BIASES)) {
+  // mutant(swap >): another thread does the same work
+  for (int segment : after(team, TAKEN + (L > 0) * tiles_of(TILE, fours(Here::IN), MEMBERS)).each(BIASES)) {
     Side sum, row;
-    sums.begin(BIASES_AT + strip * WIDE, sum);
+    sums.begin(BIASES_AT + segment * WIDE, sum);
     UNROLL_TIMES(4) for (int m = 0; m < rows; ++m) {
-      row.load(slopes + m * Here::OUT_PAD + strip * WIDE);
+      row.load(out_grad + m * Here::OUT_PAD + segment * WIDE);
       sum.add(row);
     }
-    sums.end(BIASES_AT + strip * WIDE, sum);
+    sums.end(BIASES_AT + segment * WIDE, sum);
   }
   if constexpr (L > 0) {
     team.sync();  // activation gradients are written before the previous layer reads them
-    backward_from<T, L - 1>(team, tile, spare, rows, copies, sums);
+    backward_from<T, L - 1>(team, tile, spare, rows, packed, sums);
   }
 }
 // Add the gradient of `rows` rows to `sums`. Gradients w.r.t. the towers' outputs have replaced these outputs. `spare` has
 // SPARE_FLOATS.
-DEVICE void backward(const Team team, Tile& tile, float* spare, const int rows, const float* copies, const Sums& sums) {
-  backward_from<0, LAYERS - 1>(team, tile, spare, rows, copies, sums);
+DEVICE void backward(const Team team, Tile& tile, float* spare, const int rows, const float* packed, const Sums& sums) {
+  backward_from<0, LAYERS - 1>(team, tile, spare, rows, packed, sums);
   if constexpr (TOWERS == 2) {
     if constexpr (BESIDE) team.sync();  // the first tower's gradients in spare memory are read before they are overwritten
-    backward_from<1, LAYERS - 1>(team, tile, spare, rows, copies, sums);
+    backward_from<1, LAYERS - 1>(team, tile, spare, rows, packed, sums);
   }
 }

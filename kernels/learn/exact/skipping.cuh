@@ -28,7 +28,7 @@ template <int COLUMNS> struct Marks {
   alignas(64) u32 of[padded(COLUMNS)];
   bool few;  // nonzero numbers are so few that skipping the others pays
 
-  DEVICE void look(const float* rows, const int count) {
+  DEVICE void find_zeros(const float* rows, const int count) {
     int found = 0;
     for (int k = 0; k < padded(COLUMNS); k += SIDE_FLOATS) {
       u32s marks{};
@@ -36,7 +36,7 @@ template <int COLUMNS> struct Marks {
       __builtin_memcpy(of + k, &marks, sizeof(marks));
     }
     for (int k = 0; k < COLUMNS; ++k) found += __builtin_popcount(of[k]);
-    few = found <= count * COLUMNS / 4;  // equal(swap <=, swap *, swap /, constant): speed only
+    few = found <= count * COLUMNS / 4;  // mutant(swap <=, swap *, swap /, constant): speed only
   }
   // Call visit(row) for the rows that are not 0 in column k, in ascending order.
   template <class Visit> DEVICE void each(const int k, Visit visit) const {
@@ -46,7 +46,8 @@ template <int COLUMNS> struct Marks {
 
 // Outputs that one pass over the entries computes.
 template <class Here>
-constexpr int OUTPUTS_AT_ONCE = Here::OUT_PAD % (4 * SIDE_FLOATS) == 0 ? 4 * SIDE_FLOATS : PAD;  // equal(swap ==, constant 3): same sums
+// mutant(swap ==, constant 3): same sums
+constexpr int OUTPUTS_AT_ONCE = Here::OUT_PAD % (4 * SIDE_FLOATS) == 0 ? 4 * SIDE_FLOATS : PAD;
 
 // Compute the sums of a layer's outputs. Returns false if multiply() must compute them. `weights`: (IN, OUT_PAD), then biases.
 template <class Here, class Marks>
@@ -57,7 +58,7 @@ DEVICE bool sum_skipping(const Marks& marks, const float* inputs, const int rows
     some.load(weights + Here::IN * OUT_PAD + n);
     for (int m = 0; m < rows; ++m) some.store(out + m * OUT_PAD + n);
     for (int k = 0; k < Here::IN; ++k) {
-      if (marks.of[k] == 0) continue;  // equal(dropped condition): loads weights that are not added
+      if (marks.of[k] == 0) continue;  // mutant(dropped condition): loads weights that are not added
       some.load(weights + k * OUT_PAD + n);
       marks.each(k, [&](const int m) INLINED {
         float* const to = out + m * OUT_PAD + n;
@@ -74,16 +75,17 @@ DEVICE bool sum_skipping(const Marks& marks, const float* inputs, const int rows
 // Add the rows to a gradient whose entry (k, n) is number k * OUT_PAD + n from `at` on. Returns false if an activation gradient is
 // not finite. Zeros may get the other sign here, which later additions of gradients remove.
 template <class Here, class Marks, class Sums>
-DEVICE bool add_skipping(const Marks& marks, const float* inputs, const float* slopes, const int rows, const int at, const Sums& sums) {
+DEVICE bool add_skipping(const Marks& marks, const float* inputs, const float* out_grad, const int rows, const int at,
+                         const Sums& sums) {
   constexpr int WIDE = OUTPUTS_AT_ONCE<Here>, OUT_PAD = Here::OUT_PAD;
-  if (!all_finite(slopes, rows * OUT_PAD)) return false;
+  if (!all_finite(out_grad, rows * OUT_PAD)) return false;
   for (int n = 0; n < OUT_PAD; n += WIDE) {
     for (int k = 0; k < Here::IN; ++k) {
       if (marks.of[k] == 0 && sums.keep()) continue;
       Lanes<WIDE> sum, some;
       sums.begin(at + k * OUT_PAD + n, sum);
       marks.each(k, [&](const int m) INLINED {
-        some.load(slopes + m * OUT_PAD + n);
+        some.load(out_grad + m * OUT_PAD + n);
         sum.add_product(inputs[m * Here::IN_PAD + k], some);
       });
       sums.end(at + k * OUT_PAD + n, sum);

@@ -1,4 +1,6 @@
 // group_gradient.cu -- tensor_gradient.cu for many rows, in blocks of one warpgroup.
+//
+// call: kernel arguments (drive/launch.cuh).
 #include "learn/hopper/group_tower.cuh"
 
 struct Workspace {
@@ -8,22 +10,22 @@ struct Workspace {
   float sums[REPORTED * WARPS];
 };
 
-// Compute the gradient of tower T over tiles share, share + shares, ... of minibatch (epoch, minibatch).
+// Compute the gradient of tower T over tiles first_tile, first_tile + teams, ... of minibatch (epoch, minibatch).
 template <int T>
-DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team team, Workspace& work, const int share,
-                        const int shares, float* gradients) {
+DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team team, Workspace& work, const int first_tile,
+                        const int teams, float* gradients) {
   const Learn& call = about.learn;
   Tower<T>& tower = work.tower.of<T>();
   const Chunks chunks(call, call.epoch, about.table, work.chunks);
-  const int count = chunks.rows, stride = shares * ROWS;
+  const int count = chunks.rows, stride = teams * ROWS;
   for (int i : team.each(2 * call.blocks)) work.chunks[i] = about.table[2 + i];
   team.sync();  // the table is written before it is read
   TileRows::each(team, [&](int, int m) INLINED {
-    const int first = chunks.row(share * ROWS + m), second = chunks.row(share * ROWS + stride + m);
+    const int first = chunks.row(first_tile * ROWS + m), second = chunks.row(first_tile * ROWS + stride + m);
     work.rows.row[0][m] = first;
     work.rows.row[1][m] = second;
   });
-  team.sync();  // rows are written before they are read. equal(dropped sync): a CPU finishes immediately
+  team.sync();  // rows are written before they are read. mutant(dropped sync): a CPU finishes immediately
   // Prefetch observations, which the previous launch does not write.
   WarpEntries ahead;
   ahead.load(call, team, work.rows.row[0]);
@@ -38,7 +40,7 @@ DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team tea
   float reported[REPORTED] = {};
   fence_async_proxy();
   team.sync();  // weights and rows are written before wgmma and other threads read them
-  int first = share * ROWS, turn = 0;
+  int first = first_tile * ROWS, turn = 0;
   do {  // at least once, so that the compiler sees that the products awaited below began in the loop
     add_tile(call, of, moments, team, tower, work.rows, turn, ahead, gradient, reported, [&](int m) INLINED {
       return chunks.row(first + 2 * stride + m);
@@ -47,7 +49,7 @@ DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team tea
     turn ^= 1;
   } while (first < count);
   wgmma_wait();
-  team.sync();  // all warps' products are complete before memory is reused. equal(dropped sync): a CPU finishes immediately
+  team.sync();  // all warps' products are complete before memory is reused. mutant(dropped sync): a CPU finishes immediately
   gradient.store(team, tower, gradients);
   sum_members(team, reported, work.sums, [&](int k, float sum) INLINED { gradients[GRADIENT_FLOATS - METRICS + k] = sum; });
 }
@@ -55,4 +57,4 @@ DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team tea
 // Threads that have enough registers on an SM. This depends on the accumulators of each.
 #define BUSY_THREADS (sums_of(0) > 64 || sums_of(TOWERS - 1) > 64 ? 256 : 384)
 #include "drive/launch.cuh"
-KERNEL_AHEAD(group_gradient, TensorLearn, call.learn.pieces, learn_piece(call, team, alone(work), e))
+KERNEL_AHEAD(group_gradient, TensorLearn, call.learn.splits, learn_split(call, team, alone(work), e))

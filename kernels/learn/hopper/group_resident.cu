@@ -2,6 +2,7 @@
 //
 // Each thread updates the weights whose gradients are in its registers. It keeps these weights in registers too, and their moments
 // in shared memory that only it reads. No gradient is stored, and products read a step's weights after a single sync.
+// call: kernel arguments (drive/launch.cuh).
 #include "learn/hopper/group_tower.cuh"
 #include "learn/mma/resident.cuh"
 
@@ -9,11 +10,11 @@ static_assert(TOWERS == 1, "the gradient of another tower would have to be kept"
 
 // Parameters of layer L that a thread owns: pairs, in the order in which `Accumulator::each` visits their gradients, and in a last
 // layer also biases.
-template <int L> struct Share {
+template <int L> struct OwnParameters {
   typedef Layer<0, L> Here;
-  typedef Gradient<0, L> Slopes;
-  static constexpr int COLUMNS = Here::LAST ? Here::OUT : Slopes::ONES + 1;  // columns of `Slopes::own` in use
-  static constexpr int PAIRS = decltype(Slopes::own)::own_pairs(COLUMNS);
+  typedef Gradient<0, L> LayerGradient;
+  static constexpr int COLUMNS = Here::LAST ? Here::OUT : LayerGradient::ONES + 1;  // columns of `LayerGradient::own` in use
+  static constexpr int PAIRS = decltype(LayerGradient::own)::own_pairs(COLUMNS);
   static constexpr int BIASES = Here::LAST ? own_count(entries(0, 2 * LAYERS - 1)) : 0;
 
   // Tensor and index of the parameter whose gradient is at (m, n). tensor is -1 if there is none.
@@ -22,16 +23,16 @@ template <int L> struct Share {
     const int out = Here::LAST ? n : m, in = Here::LAST ? m : n;
     if (out >= Here::OUT) return {-1, 0};
     if (in < Here::IN) return {2 * Here::NUMBER, out * Here::IN + in};
-    if (!Here::LAST && in == Slopes::ONES) return {2 * Here::NUMBER + 1, out};
+    if (!Here::LAST && in == LayerGradient::ONES) return {2 * Here::NUMBER + 1, out};
     return {-1, 0};
   }
 };
 // Number of pairs in the layers before L.
 template <int L> constexpr int pairs_before() {
   if constexpr (L == 0) return 0;
-  else return pairs_before<L - 1>() + Share<L - 1>::PAIRS;
+  else return pairs_before<L - 1>() + OwnParameters<L - 1>::PAIRS;
 }
-constexpr int PAIRS = pairs_before<LAYERS>(), BIASES = Share<LAYERS - 1>::BIASES;
+constexpr int PAIRS = pairs_before<LAYERS>(), BIASES = OwnParameters<LAYERS - 1>::BIASES;
 
 struct alignas(8) Two { float of[2]; };
 
@@ -44,17 +45,17 @@ struct Workspace {
 };
 
 // Weights and biases that a thread keeps in registers, and the moments of the biases.
-struct Kept {
+struct RegisterWeights {
   float value[2 * PAIRS];
   float bias[BIASES], first[BIASES], second[BIASES];
 };
 
 // ---- parameters of a thread ----
 
-// Call visit(Share, k, m, n, c, d) for this thread's pairs of all layers, with their gradients.
+// Call visit(OwnParameters, k, m, n, c, d) for this thread's pairs of all layers, with their gradients.
 template <int L = 0, class Visit> DEVICE void each_pair(const Team team, Gradient<0>& gradient, Visit visit) {
   if constexpr (L < LAYERS) {
-    typedef Share<L> Own;
+    typedef OwnParameters<L> Own;
     int k = pairs_before<L>();
     gradient.template of<L>().own.template each<Own::COLUMNS>(team, [&](int m, int n, float c, float d) INLINED {
       visit(Own{}, k, m, n, c, d);
@@ -74,20 +75,20 @@ template <class Visit> DEVICE void each_bias(const Team team, Visit visit) {
 constexpr int LAST_BIASES = 2 * LAYERS - 1;  // tensor of the last layer's biases
 
 // Load the optimizer's state. All loads precede all stores, so that they overlap.
-DEVICE void load_state(const Update& call, const Team team, Gradient<0>& gradient, Workspace& work, Kept& kept) {
+DEVICE void load_state(const Update& call, const Team team, Gradient<0>& gradient, Workspace& work, RegisterWeights& registers) {
   float first[2 * PAIRS], second[2 * PAIRS];
   each_pair(team, gradient, [&](auto own, int k, int m, int n, float, float) INLINED {
     UNROLL for (int j = 0; j < 2; ++j) {
       const auto [tensor, place] = decltype(own)::spot(m, n + j);
-      kept.value[2 * k + j] = tensor < 0 ? 0.0f : call.weights[tensor][place];
+      registers.value[2 * k + j] = tensor < 0 ? 0.0f : call.weights[tensor][place];
       first[2 * k + j] = tensor < 0 ? 0.0f : call.first[tensor][place];
       second[2 * k + j] = tensor < 0 ? 0.0f : call.second[tensor][place];
     }
   });
   each_bias(team, [&](int j, int n) INLINED {
-    kept.bias[j] = call.weights[LAST_BIASES][n];
-    kept.first[j] = call.first[LAST_BIASES][n];
-    kept.second[j] = call.second[LAST_BIASES][n];
+    registers.bias[j] = call.weights[LAST_BIASES][n];
+    registers.first[j] = call.first[LAST_BIASES][n];
+    registers.second[j] = call.second[LAST_BIASES][n];
   });
   // Store the moments in shared memory.
   UNROLL for (int k = 0; k < PAIRS; ++k) {
@@ -96,62 +97,62 @@ DEVICE void load_state(const Update& call, const Team team, Gradient<0>& gradien
   }
 }
 // Store the optimizer's state.
-DEVICE void store_state(const Update& call, const Team team, Gradient<0>& gradient, Workspace& work, Kept& kept) {
+DEVICE void store_state(const Update& call, const Team team, Gradient<0>& gradient, Workspace& work, RegisterWeights& registers) {
   each_pair(team, gradient, [&](auto own, int k, int m, int n, float, float) INLINED {
     const Two first = work.first[k * TEAM + team.rank], second = work.second[k * TEAM + team.rank];
     UNROLL for (int j = 0; j < 2; ++j) {
       const auto [tensor, place] = decltype(own)::spot(m, n + j);
       if (tensor < 0) continue;
-      call.weights[tensor][place] = kept.value[2 * k + j];
+      call.weights[tensor][place] = registers.value[2 * k + j];
       call.first[tensor][place] = first.of[j];
       call.second[tensor][place] = second.of[j];
     }
   });
   each_bias(team, [&](int j, int n) INLINED {
-    call.weights[LAST_BIASES][n] = kept.bias[j];
-    call.first[LAST_BIASES][n] = kept.first[j];
-    call.second[LAST_BIASES][n] = kept.second[j];
+    call.weights[LAST_BIASES][n] = registers.bias[j];
+    call.first[LAST_BIASES][n] = registers.first[j];
+    call.second[LAST_BIASES][n] = registers.second[j];
   });
 }
 
 // ---- the step ----
 
 // Gradients of the last layer's biases that this thread owns. All threads must have waited for all products, and synced.
-struct BiasSlopes {
+struct BiasGradients {
   float of[BIASES];
-  DEVICE BiasSlopes(const Team team, const Gradient<0, LAYERS - 1>& gradient, Tower<0>& tower) {
+  DEVICE BiasGradients(const Team team, const Gradient<0, LAYERS - 1>& gradient, Tower<0>& tower) {
     UNROLL for (int j = 0; j < BIASES; ++j) of[j] = 0.0f;
     int j = 0;
     gradient.biases.each(team, tower.results, [&](int n, float sum) INLINED {
-      if (n < Layer<0, LAYERS - 1>::OUT) of[j] = sum;  // equal(dropped condition): a gradient of 0
+      if (n < Layer<0, LAYERS - 1>::OUT) of[j] = sum;  // mutant(dropped condition): a gradient of 0
       ++j;
     });
   }
 };
 
 // Store this thread's weights, rounded to bfloat16, and biases where products read them.
-DEVICE void place_all(const Team team, Tower<0>& tower, Gradient<0>& gradient, const Kept& kept) {
+DEVICE void place_all(const Team team, Tower<0>& tower, Gradient<0>& gradient, const RegisterWeights& registers) {
   each_pair(team, gradient, [&](auto own, int k, int m, int n, float, float) INLINED {
     typedef decltype(own) Own;
     typedef typename Own::Here Here;
     constexpr int L = Here::NUMBER;
-    const float one = kept.value[2 * k], other = kept.value[2 * k + 1];
+    const float one = registers.value[2 * k], other = registers.value[2 * k + 1];
     const auto weights = tower.template weights_of<L>();
     if constexpr (Here::LAST) {
       if (n < Here::OUT) weights.put(n, m, one);
       if (n + 1 < Here::OUT) weights.put(n + 1, m, other);
     } else {
-      constexpr int ONES = Own::Slopes::ONES;
+      constexpr int ONES = Own::LayerGradient::ONES;
       if (n < entries(0, L)) weights.two(m, n) = pair(n < Here::IN ? one : 0.0f, n + 1 < Here::IN ? other : 0.0f);
       if (n == ONES) tower.biases[L][m] = one;
       if (n + 1 == ONES) tower.biases[L][m] = other;
     }
   });
-  each_bias(team, [&](int j, int n) INLINED { tower.biases[LAYERS - 1][n] = kept.bias[j]; });
+  each_bias(team, [&](int j, int n) INLINED { tower.biases[LAYERS - 1][n] = registers.bias[j]; });
 }
 
 // Add up the reported metrics of a minibatch and the squares of its gradient. All threads can read the sums.
-DEVICE void add_up(const Team team, Workspace& work, Gradient<0>& gradient, const BiasSlopes& biases,
+DEVICE void add_up(const Team team, Workspace& work, Gradient<0>& gradient, const BiasGradients& biases,
                    const float (&reported)[REPORTED]) {
   float squares[4] = {};  // independent accumulators, so that fewer additions wait for each other
   each_pair(team, gradient, [&](auto own, int k, int m, int n, float c, float d) INLINED {
@@ -170,8 +171,8 @@ DEVICE void add_up(const Team team, Workspace& work, Gradient<0>& gradient, cons
 
 // Update this thread's parameters, and store them, rounded, where products read them after the next sync. All loads precede all
 // stores, because the compiler cannot reorder them.
-DEVICE void descend_all(const Team team, Workspace& work, Gradient<0>& gradient, const BiasSlopes& biases, Kept& kept,
-                        const AdamStep& step) {
+DEVICE void descend_all(const Team team, Workspace& work, Gradient<0>& gradient, const BiasGradients& biases,
+                        RegisterWeights& registers, const AdamStep& step) {
   Two first[PAIRS], second[PAIRS];
   UNROLL for (int k = 0; k < PAIRS; ++k) {
     first[k] = work.first[k * TEAM + team.rank];
@@ -179,15 +180,16 @@ DEVICE void descend_all(const Team team, Workspace& work, Gradient<0>& gradient,
   }
   each_pair(team, gradient, [&](auto own, int k, int m, int n, float c, float d) INLINED {
     typedef decltype(own) Own;
-    const float slopes[2] = {Own::spot(m, n).tensor < 0 ? 0.0f : c, Own::spot(m, n + 1).tensor < 0 ? 0.0f : d};
-    UNROLL for (int j = 0; j < 2; ++j) descend(kept.value[2 * k + j], first[k].of[j], second[k].of[j], slopes[j], step);
+    const float grads[2] = {Own::spot(m, n).tensor < 0 ? 0.0f : c, Own::spot(m, n + 1).tensor < 0 ? 0.0f : d};
+    UNROLL for (int j = 0; j < 2; ++j) descend(registers.value[2 * k + j], first[k].of[j], second[k].of[j], grads[j], step);
   });
-  each_bias(team, [&](int j, int) INLINED { descend(kept.bias[j], kept.first[j], kept.second[j], biases.of[j], step); });
+  each_bias(team,
+            [&](int j, int) INLINED { descend(registers.bias[j], registers.first[j], registers.second[j], biases.of[j], step); });
   UNROLL for (int k = 0; k < PAIRS; ++k) {
     work.first[k * TEAM + team.rank] = first[k];
     work.second[k * TEAM + team.rank] = second[k];
   }
-  place_all(team, work.tower, gradient, kept);
+  place_all(team, work.tower, gradient, registers);
 }
 
 // ---- the kernel ----
@@ -211,7 +213,7 @@ struct Tiles {
     ++k;
     minibatch.next(call.about.learn);
   }
-  // Row m as an argument of `Place`, or -1 if there is none, as after the last tile.
+  // Row m as an argument of `RowIndex`, or -1 if there is none, as after the last tile.
   DEVICE int row(const Resident& call, const int m) const { return k < call.until ? minibatch.row(call, tile * ROWS + m) : -1; }
 };
 
@@ -229,8 +231,8 @@ DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& 
   load_tower(team, tower, call.about.tensors);
   Gradient<0> gradient;
   gradient.clear();
-  Kept kept;
-  load_state(update, team, gradient, work, kept);
+  RegisterWeights registers;
+  load_state(update, team, gradient, work, registers);
   fence_async_proxy();
   team.sync();  // weights and rows are written before wgmma and other threads read them
   WarpEntries ahead;
@@ -250,20 +252,20 @@ DEVICE void learn_minibatches(const Resident& call, const Team team, Workspace& 
       turn ^= 1;
     } while (--left > 0);
     wgmma_wait();
-    team.sync();  // all warps' products are complete before memory is reused. equal(dropped sync): a CPU finishes immediately
+    team.sync();  // all warps' products are complete before memory is reused. mutant(dropped sync): a CPU finishes immediately
     // Decide the step, and take it.
-    const BiasSlopes biases(team, gradient.template of<LAYERS - 1>(), tower);
+    const BiasGradients biases(team, gradient.template of<LAYERS - 1>(), tower);
     add_up(team, work, gradient, biases, reported);
     const AdamStep step = optimizer.decide(size, work.square, work.reported, moments.inverse);
     if (call.looks) return store_gradient(update, team, work, gradient, step.verdict);
     optimizer.go_on(team, step, work.reported, moments.inverse, k, [&]() INLINED {
-      descend_all(team, work, gradient, biases, kept, step);
+      descend_all(team, work, gradient, biases, registers, step);
     });
     fence_async_proxy();
     team.sync();  // updated weights are written before wgmma reads them
   }
   if (call.looks) return store_gradient(update, team, work, gradient, SKIPPED);
-  store_state(update, team, gradient, work, kept);
+  store_state(update, team, gradient, work, registers);
   optimizer.store(team);
 }
 

@@ -2,6 +2,7 @@
 //
 // Rows stay in registers from layer to layer and back. Operands of weight gradients are also in shared memory. Hidden layers have
 // 33 to 64 outputs, and there are fewer than 64 inputs, as a column of ones follows them. Weight gradients overlap the next tile.
+// call: kernel arguments (drive/launch.cuh).
 #pragma once
 #include "learn/hopper/wgmma.cuh"
 #include "learn/mma/tile.cuh"
@@ -14,12 +15,12 @@ constexpr int entries(const int tower, const int k) {
 }
 // Total row length of the matrices before the k-th, without the observations.
 constexpr int entries_before(const int tower, const int k) {
-  int sum = 0;  // equal(swap = 0;): a CPU reads panels anywhere
+  int sum = 0;  // mutant(swap = 0;): a CPU reads panels anywhere
   for (int i = 1; i < k; ++i) sum += entries(tower, i);
   return sum;
 }
 constexpr int weights_before(const int tower, const int layer) {
-  int sum = 0;  // equal(swap = 0;): a CPU reads panels anywhere
+  int sum = 0;  // mutant(swap = 0;): a CPU reads panels anywhere
   for (int l = 0; l < layer; ++l) sum += entries(tower, l) * entries(tower, LAYERS + l);
   return sum;
 }
@@ -38,7 +39,9 @@ template <int T> struct Tower {
     if constexpr (L == 0) return {observations[turn]};
     else return {rows + ROWS * entries_before(T, L)};
   }
-  template <int L> DEVICE SwizzledTile<entries(T, LAYERS + L)> slopes_of() { return {rows + ROWS * entries_before(T, LAYERS + L)}; }
+  template <int L> DEVICE SwizzledTile<entries(T, LAYERS + L)> gradients_of() {
+    return {rows + ROWS * entries_before(T, LAYERS + L)};
+  }
   template <int L> DEVICE SwizzledTile<entries(T, L)> weights_of() { return {weights + weights_before(T, L)}; }
   DEVICE float* results_of(int m) { return results + m * RESULTS; }
 };
@@ -58,7 +61,7 @@ template <int T> DEVICE void load_tower(const Team team, Tower<T>& tower, const 
     for (int d = OBS; d < entries(T, 0); ++d) {
       for (int turn = 0; turn < 2; ++turn) tower.template inputs_of<0>(turn).put(m, d, d == OBS ? 1.0f : 0.0f);
     }
-    for (int k = 0; k < entries(T, 2 * LAYERS - 1); ++k) tower.template slopes_of<LAYERS - 1>().put(m, k, 0.0f);
+    for (int k = 0; k < entries(T, 2 * LAYERS - 1); ++k) tower.template gradients_of<LAYERS - 1>().put(m, k, 0.0f);
   }
   for (int i : team.each(16 * 64)) tower.ones[i] = 1.0f;
 }
@@ -83,7 +86,7 @@ DEVICE void forward(const Team team, Tower<T>& tower, const Fragment<K>& inputs,
   } else {
     Fragment<entries(T, L + 1)> outputs;
     transform_pairs(outputs, sums, [](float c, float d, u32) INLINED { return pair(activation<RELU>(c), activation<RELU>(d)); });
-    // equal(dropped sync): a CPU finishes immediately
+    // mutant(dropped sync): a CPU finishes immediately
     if constexpr (L == 0) team.sync();  // all warps have waited for the previous tile's gradients, whose operands are overwritten
     outputs.store(team, tower.template inputs_of<L + 1>(turn));
     forward<T, L + 1>(team, tower, outputs, turn, meanwhile);
@@ -105,16 +108,16 @@ template <int T, int L = 0> struct Gradient {
     if constexpr (LAYER == L) return *this;
     else return rest.template of<LAYER>();
   }
-  // Start adding the gradient of the rows. slopes: gradients w.r.t. the layer's outputs.
-  template <int K> DEVICE void add(Tower<T>& tower, const Fragment<K>& slopes, const int turn) {
+  // Start adding the gradient of the rows. out_grad: gradients w.r.t. the layer's outputs.
+  template <int K> DEVICE void add(Tower<T>& tower, const Fragment<K>& out_grad, const int turn) {
     const auto inputs = tower.template inputs_of<L>(turn);
-    const auto rows = tower.template slopes_of<L>();
+    const auto rows = tower.template gradients_of<L>();
     wgmma_fence();
     if constexpr (LAST) own.add_over_rows(inputs, rows);
     else if constexpr (FIRST) own.add_over_rows(rows, inputs);
     else own.add_over_rows(rows, inputs, tower.ones);
     wgmma_commit();
-    if constexpr (LAST) biases.add(slopes);
+    if constexpr (LAST) biases.add(out_grad);
   }
   // Store rows in the layout of layers.cuh.
   DEVICE void store(const Team team, Tower<T>& tower, float* gradients) const {
@@ -141,29 +144,29 @@ template <int T> struct Gradient<T, LAYERS> {
   DEVICE void store(const Team, Tower<T>&, float*) const {}
 };
 
-// Derivatives of the activation from two results.
-DEVICE u32 slopes_of(const u32 both) {
+// Return the derivatives of the activation from two results.
+DEVICE u32 activation_gradients(const u32 both) {
   if constexpr (RELU) return pair(activation_gradient<RELU>(first_of(both)), activation_gradient<RELU>(second_of(both)));
   else return one_minus_square(both);
 }
 // Start adding to the gradients of layers L, L - 1, ..., 0. The product that the previous layer needs is issued first.
 template <int T, int L, int K>
-DEVICE void backward(const Team team, Tower<T>& tower, const Fragment<K>& slopes, Gradient<T>& gradient, const int turn) {
+DEVICE void backward(const Team team, Tower<T>& tower, const Fragment<K>& out_grad, Gradient<T>& gradient, const int turn) {
   if constexpr (L > 0) {
     Accumulator<entries(T, L)> sums;
-    sums.template multiply<true, false>(slopes, tower.template weights_of<L>());
-    gradient.template of<L>().add(tower, slopes, turn);
+    sums.template multiply<true, false>(out_grad, tower.template weights_of<L>());
+    gradient.template of<L>().add(tower, out_grad, turn);
     Fragment<entries(T, L)> before;
     before.load(team, tower.template inputs_of<L>(turn));
     // Wait for the activation gradient, not for the weight gradient.
     wgmma_wait<1>();
-    transform_pairs(before, sums, [](float c, float d, u32 both) INLINED { return times(pair(c, d), slopes_of(both)); });
-    before.store(team, tower.template slopes_of<L - 1>());
+    transform_pairs(before, sums, [](float c, float d, u32 both) INLINED { return times(pair(c, d), activation_gradients(both)); });
+    before.store(team, tower.template gradients_of<L - 1>());
     fence_async_proxy();
     team.sync();  // activation gradients are written before wgmma reads them
     backward<T, L - 1>(team, tower, before, gradient, turn);
   } else {
-    gradient.template of<0>().add(tower, slopes, turn);
+    gradient.template of<0>().add(tower, out_grad, turn);
   }
 }
 
@@ -173,17 +176,17 @@ DEVICE void differentiate_half(const Coefficients& of, Tower<T>& tower, const in
                                const Moments moments, float* metric) {
   constexpr int FIRST = VALUE ? Tower<T>::USED - 1 : 0, END = VALUE || T < TOWERS - 1 ? Tower<T>::USED : Tower<T>::USED - 1;
   float* const results = tower.results_of(m);
-  const bool counts = there && (VALUE ? row.valued : row.in_game);
+  const bool counts = there && (VALUE ? row.valued : row.active);
   if (counts) {
     if constexpr (VALUE) differentiate_value(of, row, moments, results[FIRST], metric);
     else differentiate_policy(of, row, moments, results, metric);
   }
-  for (int k = FIRST; k < END; ++k) tower.template slopes_of<LAYERS - 1>().put(m, k, counts ? results[k] : 0.0f);
+  for (int k = FIRST; k < END; ++k) tower.template gradients_of<LAYERS - 1>().put(m, k, counts ? results[k] : 0.0f);
 }
 
 // ---- tiles ----
 
-// Rows of this tile and of the next, double-buffered, as arguments of `Place`, or -1 if there is none.
+// Rows of this tile and of the next, double-buffered, as arguments of `RowIndex`, or -1 if there is none.
 struct TileRows {
   int row[2][ROWS];
 
@@ -228,14 +231,14 @@ DEVICE void add_tile(const Learn& call, const Coefficients& of, const Moments& m
       each_half([&](int k, int m, bool value) INLINED {
         const int place = rows.row[turn][m];
         there[k] = place >= 0;
-        if (there[k]) row[k].load(call, Place(call, place), !value, value);
+        if (there[k]) row[k].load(call, RowIndex(call, place), !value, value);
       });
     } else if constexpr (L == 1) {
       ahead.load(call, team, rows.row[turn ^ 1]);
       TileRows::each(team, [&](int k, int m) INLINED { next[k] = next_row(m); });
     }
   });
-  team.sync();  // results are written before they are read. equal(dropped sync): a CPU finishes immediately
+  team.sync();  // results are written before they are read. mutant(dropped sync): a CPU finishes immediately
   // Differentiate the losses.
   each_half([&](int k, int m, bool value) INLINED {
     float metric[METRICS] = {};
@@ -250,9 +253,9 @@ DEVICE void add_tile(const Learn& call, const Coefficients& of, const Moments& m
   TileRows::each(team, [&](int k, int m) INLINED { rows.row[turn][m] = next[k]; });
   fence_async_proxy();
   team.sync();  // gradients and rows are written before wgmma and other threads read them
-  Fragment<entries(T, 2 * LAYERS - 1)> slopes;
-  slopes.load(team, tower.template slopes_of<LAYERS - 1>());
-  backward<T, LAYERS - 1>(team, tower, slopes, gradient, turn);
+  Fragment<entries(T, 2 * LAYERS - 1)> out_grad;
+  out_grad.load(team, tower.template gradients_of<LAYERS - 1>());
+  backward<T, LAYERS - 1>(team, tower, out_grad, gradient, turn);
 }
 
 // Accumulators in the registers of one thread.

@@ -101,7 +101,7 @@ template <int K> struct Fragment {
   u32 of[K / 16][4];
 
   // Address of the 16 bytes that this lane passes for the 16 x 16 block at column k.
-  DEVICE u32 piece(const Team team, const SwizzledTile<K> panel, const int k) const {
+  DEVICE u32 row_address(const Team team, const SwizzledTile<K> panel, const int k) const {
     const int lane = team.rank % WARP_SIZE, block = lane / 8;
     const bf16* const at = panel.entry(team.rank / WARP_SIZE * 16 + block % 2 * 8 + lane % 8, k + block / 2 * 8);
     return (u32)__cvta_generic_to_shared(at);
@@ -109,13 +109,15 @@ template <int K> struct Fragment {
   DEVICE void load(const Team team, const SwizzledTile<K> panel) {
     UNROLL for (int i = 0; i < K / 16; ++i) {
       asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(of[i][0]), "=r"(of[i][1]), "=r"(of[i][2]), "=r"(of[i][3]) : "r"(piece(team, panel, 16 * i)) : "memory");
+                   : "=r"(of[i][0]), "=r"(of[i][1]), "=r"(of[i][2]),
+                     "=r"(of[i][3])
+                   : "r"(row_address(team, panel, 16 * i)) : "memory");
     }
   }
   DEVICE void store(const Team team, const SwizzledTile<K> panel) const {
     UNROLL for (int i = 0; i < K / 16; ++i) {
       asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
-                   :: "r"(piece(team, panel, 16 * i)), "r"(of[i][0]), "r"(of[i][1]), "r"(of[i][2]), "r"(of[i][3]) : "memory");
+                   :: "r"(row_address(team, panel, 16 * i)), "r"(of[i][0]), "r"(of[i][1]), "r"(of[i][2]), "r"(of[i][3]) : "memory");
     }
   }
 };

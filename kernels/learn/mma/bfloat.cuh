@@ -19,7 +19,7 @@ DEVICE u32 pair(float first, float second) {
 }
 #endif
 DEVICE float first_of(u32 word) { return math::from_bits(word << 16); }
-DEVICE float second_of(u32 word) { return math::from_bits(word & 0xffff0000u); }  // equal(constant): below the rounding to bfloat
+DEVICE float second_of(u32 word) { return math::from_bits(word & 0xffff0000u); }  // mutant(constant): below the rounding to bfloat
 DEVICE float rounded(const float x) { return first_of(pair(x, 0.0f)); }  // to bfloat16
 
 // Entry (n, k) of a layer's weights (OUT, IN), or 0 outside of them.
@@ -29,7 +29,7 @@ template <class Layer> DEVICE float weight_at(const float* weights, const int n,
 
 // Entries (n, k) and (n, k + 1) as a pair, for even k.
 template <class Layer> DEVICE u32 pair_at(const float* weights, const int n, const int k) {
-  if constexpr (Layer::IN % 2 == 0) {  // equal(constant): the same pair by two loads
+  if constexpr (Layer::IN % 2 == 0) {  // mutant(constant): the same pair by two loads
     struct alignas(8) MAY_ALIAS Both { float first, second; };
     Both both{0.0f, 0.0f};
     if (n < Layer::OUT && k < Layer::IN) both = *(const Both*)(weights + n * Layer::IN + k);
@@ -64,9 +64,9 @@ struct LayerLoad {
     }
   }
   // matrix: (OUT_PAD, IN_PAD).
-  template <class Matrix> DEVICE void store(const Matrix matrix, float* near_biases) {
+  template <class Matrix> DEVICE void store(const Matrix matrix, float* shared_biases) {
     NO_UNROLL for (int turn = 0; turn < TURNS; turn += AT_ONCE) {
-      if (turn > 0) load(turn);  // equal(dropped condition, swap >): more work, same result
+      if (turn > 0) load(turn);  // mutant(dropped condition, swap >): more work, same result
       UNROLL for (int j = 0; j < AT_ONCE; ++j) {
         const int i = thread + (turn + j) * THREADS;
         if (i < PAIRS) matrix.two(i / ACROSS, 2 * (i % ACROSS)) = pairs[j];
@@ -74,7 +74,7 @@ struct LayerLoad {
     }
     UNROLL for (int j = 0; j < OWN_BIASES; ++j) {
       const int n = thread + j * THREADS;
-      if (n < BIASES) near_biases[n] = bias[j];
+      if (n < BIASES) shared_biases[n] = bias[j];
     }
   }
 };

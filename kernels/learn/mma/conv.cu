@@ -5,6 +5,7 @@
 // zeros to a multiple of 8.
 // Constants: those of images.cuh, OUT (output channels), ROWS (a multiple of 16), STAGED_BYTES (limit of images in shared memory),
 // RELU (0: tanh).
+// call: kernel arguments (drive/launch.cuh).
 #define APPROXIMATE 1
 #include "learn/mma/mma.cuh"
 #include "learn/recurrent/images.cuh"
@@ -38,18 +39,18 @@ struct Rows {
 // Arguments of the passes over a minibatch.
 struct Part {
   Learn learn;
-  int shares;           // number of teams that divide all tiles in `gradient`
-  const float* weight;  // (OUT, OBS)
-  const float* bias;    // (OUT)
-  bf16* out;            // rows (OUT_STRIDE): activations
-  const bf16* by_out;   // rows (OUT_STRIDE): gradients w.r.t. the activations
-  float* sums;          // (shares, OUT * (OBS + 1)): gradients of the weights, then of the biases
+  int teams;             // number of teams that divide all tiles in `gradient`
+  const float* weight;   // (OUT, OBS)
+  const float* bias;     // (OUT)
+  bf16* out;             // rows (OUT_STRIDE): activations
+  const bf16* out_grad;  // rows (OUT_STRIDE): gradients w.r.t. the activations
+  float* sums;           // (teams, OUT * (OBS + 1)): gradients of the weights, then of the biases
 };
 
 // Load entries [d, d + RUN) of an image as bfloat16. Bits become 0 or 1 by integer arithmetic only.
 DEVICE void load_run(bf16* to, const Image& image, const int d) {
 #if OBSERVED == OBSERVED_BITS
-  if constexpr (RUN <= 32 && RUN % 2 == 0) {  // equal(swap <=): the other way has the same result
+  if constexpr (RUN <= 32 && RUN % 2 == 0) {  // mutant(swap <=): the other way has the same result
     const u32 low = image.at[d / 32], high = image.at[(d + RUN - 1) / 32];
     const u32 bits = (u32)(((u64)high << 32 | low) >> d % 32);
     UNROLL for (int j = 0; j < RUN; j += 2) *(Word*)(to + j) = (bits >> j & 1u) * 0x3f80u | (bits >> (j + 1) & 1u) * 0x3f800000u;
@@ -114,13 +115,13 @@ DEVICE void convolve(const Team team, Workspace& work, const float* weight, cons
   for (int i : team.each(N * (K / 2))) {
     const int n = i / (K / 2), k = i % (K / 2) * 2;
     const float* const own = weight + n * OBS + k;
-    // equal(swap +, swap &&): patches are 0 there, and no output beyond OUT is read
+    // mutant(swap +, swap &&): patches are 0 there, and no output beyond OUT is read
     kernels.two(n, k) = pair(n < OUT && k < OBS ? own[0] : 0.0f, n < OUT && k + 1 < OBS ? own[1] : 0.0f);
   }
   for (int n : team.each(N)) work.bias[n] = n < OUT ? bias[n] : 0.0f;
   clear_patches(team, patches);
   team.sync();  // zeros are stored before patches overwrite them, and images before they are read
-  for (int at = 0; at < count; at += ROWS) {  // equal(swap <): a tile without patches
+  for (int at = 0; at < count; at += ROWS) {  // mutant(swap <): a tile without patches
     const int left = count - at, here = left < ROWS ? left : ROWS;
     load_patches(team, patches, from + at, here, images);
     team.sync();  // patches, kernels and biases are written before they are read
@@ -135,7 +136,7 @@ DEVICE void convolve(const Team team, Workspace& work, const float* weight, cons
   }
 }
 
-DEVICE void see_tile(const Rows& call, const Team team, Workspace& work, const int e) {
+DEVICE void observe_tile(const Rows& call, const Team team, Workspace& work, const int e) {
   const int from = e * TILE, left = call.rows * POSITIONS - from, count = left < TILE ? left : TILE;
   const TileImages images(team, work, from, count, call.center, call.scale, [&](const int row) INLINED {
     return Image{call.obs, (size_type)row, call.center, call.scale};
@@ -144,59 +145,59 @@ DEVICE void see_tile(const Rows& call, const Team team, Workspace& work, const i
            [&](const int row) INLINED { return call.out + (size_type)row * OUT_STRIDE; });
 }
 // Images of a tile of a block.
-DEVICE auto images_of(const Learn& learn, const Team team, Workspace& work, const Share<POSITIONS>& own) {
+DEVICE auto images_of(const Learn& learn, const Team team, Workspace& work, const BlockTile<POSITIONS>& own) {
   return TileImages(team, work, own.from, own.count, learn.center, learn.scale, [&](const int row) INLINED {
     return image_of(learn, nullptr, own.of, row);
   });
 }
-DEVICE void see_tile_of_block(const Part& call, const Team team, Workspace& work, const int e) {
-  const Share<POSITIONS> own(call.learn, e);
-  if (own.count <= 0 || *call.learn.skip > 0.0f) return;  // equal(constant): it is 0 or 1
+DEVICE void observe_tile_of_block(const Part& call, const Team team, Workspace& work, const int e) {
+  const BlockTile<POSITIONS> own(call.learn, e);
+  if (own.count <= 0 || *call.learn.skip > 0.0f) return;  // mutant(constant): it is 0 or 1
   convolve(team, work, call.weight, call.bias, own.from, own.count, images_of(call.learn, team, work, own),
            [&](const int row) INLINED { return call.out + own.of.row(row) * OUT_STRIDE; });
 }
 
-// Compute the gradient of tiles share, share + shares, ... of all blocks.
-DEVICE void learn_share(const Part& call, const Team team, Workspace& work, const int share) {
-  release_next();  // equal(dropped statement): GPU speed only
+// Compute the gradient of tiles first_tile, first_tile + teams, ... of all blocks.
+DEVICE void learn_tiles(const Part& call, const Team team, Workspace& work, const int first_tile) {
+  release_next();  // mutant(dropped statement): GPU speed only
   if (*call.learn.skip > 0.0f) return;
   const Matrix<K> patches{work.patches};
-  const Matrix<N> slopes{work.outputs};
+  const Matrix<N> pre_grad{work.outputs};
   LinearAccumulator<N, K> sums;
   sums.clear();
   clear_patches(team, patches);
-  for (int tile = share; tile < call.learn.blocks * Share<POSITIONS>::tiles_of_block(call.learn); tile += call.shares) {
-    const Share<POSITIONS> own(call.learn, tile);
-    if (own.count <= 0) continue;  // equal(swap <=): no tile follows
+  for (int tile = first_tile; tile < call.learn.blocks * BlockTile<POSITIONS>::tiles_of_block(call.learn); tile += call.teams) {
+    const BlockTile<POSITIONS> own(call.learn, tile);
+    if (own.count <= 0) continue;  // mutant(swap <=): no tile follows
     const auto images = images_of(call.learn, team, work, own);
     for (int at = 0; at < own.count; at += ROWS) {
       const int from = own.from + at, left = own.count - at, count = left < ROWS ? left : ROWS;
-      Entries by_out[own_count(ROWS * PARTS)], out[own_count(ROWS * PARTS)];  // prefetched during the previous product
+      Entries out_grad[own_count(ROWS * PARTS)], out[own_count(ROWS * PARTS)];  // prefetched during the previous product
       each_own_part(team, from, count, [&](const int k, const int row, const int place, int, int) INLINED {
         const size_type there = own.of.row(row) * OUT_STRIDE + place;
-        by_out[k] = *(const Entries*)(call.by_out + there);
+        out_grad[k] = *(const Entries*)(call.out_grad + there);
         out[k] = *(const Entries*)(call.out + there);
       });
-      team.sync();  // patches, slopes and images of the previous product are read, and new images are written
+      team.sync();  // patches, gradients and images of the previous product are read, and new images are written
       load_patches(team, patches, from, count, images);
-      if (count < ROWS || OUT < N) {  // equal(swap <): clears nothing
-        for (int i : team.each(ROWS * (N / 2))) slopes.two(i / (N / 2), i % (N / 2) * 2) = 0u;
-        team.sync();  // zeros are stored before slopes overwrite them
+      if (count < ROWS || OUT < N) {  // mutant(swap <): clears nothing
+        for (int i : team.each(ROWS * (N / 2))) pre_grad.two(i / (N / 2), i % (N / 2) * 2) = 0u;
+        team.sync();  // zeros are stored before gradients overwrite them
       }
       // Gradients before the activation.
       each_own_part(team, from, count, [&](const int k, int, int, const int m, const int n) INLINED {
-        Entries slope;
+        Entries grad;
         UNROLL for (int j = 0; j < WIDE; ++j) {
-          slope.of[j] = first_of(by_out[k].of[j].bits) * policy::activation_gradient<RELU>(first_of(out[k].of[j].bits));
+          grad.of[j] = first_of(out_grad[k].of[j].bits) * policy::activation_gradient<RELU>(first_of(out[k].of[j].bits));
         }
-        *(Entries*)(slopes.row(m) + n) = slope;
+        *(Entries*)(pre_grad.row(m) + n) = grad;
       });
-      team.sync();  // patches and slopes are written before the product reads them
-      sums.template add<ROWS>(team, slopes, patches);
+      team.sync();  // patches and gradients are written before the product reads them
+      sums.template add<ROWS>(team, pre_grad, patches);
     }
   }
   // Store the accumulators.
-  float* const to = call.sums + (size_type)share * (OUT * (OBS + 1));
+  float* const to = call.sums + (size_type)first_tile * (OUT * (OBS + 1));
   sums.each(team, [&](const int n, const int k, const float c, const float d) INLINED {
     if (n >= OUT) return;
     if (k < OBS) to[n * OBS + k] = c;
@@ -209,6 +210,7 @@ DEVICE void learn_share(const Part& call, const Team team, Workspace& work, cons
 
 #define BUSY_THREADS 1024  // per SM, so that a thread has 64 registers
 #include "drive/launch.cuh"
-KERNEL(see, Rows, (call.rows * POSITIONS + TILE - 1) / TILE, see_tile(call, team, *work, e))
-KERNEL(see_in_sequences, Part, call.learn.blocks * Share<POSITIONS>::tiles_of_block(call.learn), see_tile_of_block(call, team, *work, e))
-KERNEL(gradient, Part, call.shares, learn_share(call, team, *work, e))
+KERNEL(observe, Rows, (call.rows * POSITIONS + TILE - 1) / TILE, observe_tile(call, team, *work, e))
+KERNEL(observe_sequences, Part, call.learn.blocks * BlockTile<POSITIONS>::tiles_of_block(call.learn),
+       observe_tile_of_block(call, team, *work, e))
+KERNEL(gradient, Part, call.teams, learn_tiles(call, team, *work, e))

@@ -5,13 +5,14 @@
 // Source: Cho et al. 2014, in PyTorch's form.
 //
 // Constants: SIZE, a multiple of 16, at most 128.
+// call: kernel arguments (drive/launch.cuh).
 #define APPROXIMATE 1
-#include "learn/mma/kept.cuh"
+#include "learn/mma/register_product.cuh"
 #include "learn/functions.cuh"
 
 struct Sequences {
   int count, steps, stride;  // stride: distance from one sequence's state to the next
-  int shares;                // number of teams that divide the sequences, ROWS at a time
+  int teams;                 // number of teams that divide the sequences, ROWS at a time
   const float* weight;        // (3 SIZE, SIZE): weights of the hidden state
   const float* bias_input;    // (3 SIZE)
   const float* bias_state;    // (3 SIZE)
@@ -37,10 +38,10 @@ struct Backward {
   const float* d_next;  // (count, stride), or null for zeros
   bf16* d_gates;        // (steps * count, 3 SIZE)
   bf16* d_inner;        // (steps * count, SIZE)
-  float* d_bias;        // (teams, SHARES, 4 SIZE): of the gates, then of `inner`, as SHARES partial sums
+  float* d_bias;        // (teams, BIAS_SUMS, 4 SIZE): of the gates, then of `inner`, as BIAS_SUMS partial sums
   float* d_state;       // (count, stride), or null
 };
-constexpr int SHARES = 8;
+constexpr int BIAS_SUMS = 8;
 
 struct alignas(16) Four32 { float of[4]; };
 struct Workspace {
@@ -76,13 +77,13 @@ struct Inputs {
 };
 
 // Take ROWS sequences, from `first` on, through all steps.
-DEVICE void scan_rows(const Forward& call, const Team team, Workspace& work, KeptProduct<3, SIZE>& product, const int first) {
+DEVICE void scan_rows(const Forward& call, const Team team, Workspace& work, RegisterProduct<3, SIZE>& product, const int first) {
   const Sequences& of = call.of;
   Inputs now;
   now.load(of, team, 0, first);
   float state[QUADS][4];
   // Write the state to shared memory for step t. It is 0 where an episode begins.
-  const auto hand_over = [&](const int t, const Inputs& inputs) INLINED {
+  const auto store_state = [&](const int t, const Inputs& inputs) INLINED {
     const Matrix<SIZE> left{work.left[t % 2]};
     each_quad(team, [&](const Quad quad) INLINED {
       float(&h)[4] = state[quad.number];
@@ -99,12 +100,12 @@ DEVICE void scan_rows(const Forward& call, const Team team, Workspace& work, Kep
       state[quad.number][j] = of.has(sequence) ? call.state[(size_type)sequence * of.stride + quad.unit + j] : 0.0f;
     }
   });
-  hand_over(0, now);
+  store_state(0, now);
   team.sync();  // `left` and biases are written before they are read
   NO_UNROLL for (int t = 0; t < of.steps; ++t) {
     // Prefetch the inputs of the next step during this step's product.
     Inputs next;
-    // equal(swap t + 1, dropped condition): numbers beyond the last step are not used
+    // mutant(swap t + 1, dropped condition): numbers beyond the last step are not used
     if (t + 1 < of.steps) next.load(of, team, t + 1, first);
     product.multiply(team, Matrix<SIZE>{work.left[t % 2]});
     // Epilogue: gates, new state and stores.
@@ -117,9 +118,9 @@ DEVICE void scan_rows(const Forward& call, const Team team, Workspace& work, Kep
         reset[j] = now.gate[0][k][j] + product.at(0, quad, j) + bias[0].of[j];
         update[j] = now.gate[1][k][j] + product.at(1, quad, j) + bias[1].of[j];
         inner[j] = product.at(2, quad, j) + bias[3].of[j];
-        const float candidate = math::fma(policy::sigmoid(reset[j]), inner[j], now.gate[2][k][j] + bias[2].of[j]);
-        const float fresh = policy::hyperbolic_tangent(candidate);
-        state[k][j] = math::fma(policy::sigmoid(update[j]), state[k][j] - fresh, fresh);
+        const float candidate_at = math::fma(policy::sigmoid(reset[j]), inner[j], now.gate[2][k][j] + bias[2].of[j]);
+        const float candidate = policy::hyperbolic_tangent(candidate_at);
+        state[k][j] = math::fma(policy::sigmoid(update[j]), state[k][j] - candidate, candidate);
       }
       // Store the output and, for the backward pass, the pre-activations.
       if (!of.has(first + quad.row)) return;
@@ -131,7 +132,7 @@ DEVICE void scan_rows(const Forward& call, const Team team, Workspace& work, Kep
       }
       four_at(call.out + row * SIZE + quad.unit) = four(state[k]);
     });
-    if (t + 1 < of.steps) hand_over(t + 1, next);
+    if (t + 1 < of.steps) store_state(t + 1, next);
     now = next;
     team.sync();  // the next `left` is written before it is read, and this one is read before it is overwritten
   }
@@ -145,14 +146,14 @@ DEVICE void scan_rows(const Forward& call, const Team team, Workspace& work, Kep
 
 DEVICE void scan_forward(const Forward& call, const Team team, Workspace& work, const int e) {
   const Sequences& of = call.of;
-  KeptProduct<3, SIZE> product;
+  RegisterProduct<3, SIZE> product;
   product.load(team, [&](int part, int unit, int k) INLINED { return of.weight[(part * SIZE + unit) * SIZE + k]; });
   work.load_biases(team, of);
-  NO_UNROLL for (int first = e * ROWS; first < of.count; first += of.shares * ROWS) scan_rows(call, team, work, product, first);
+  NO_UNROLL for (int first = e * ROWS; first < of.count; first += of.teams * ROWS) scan_rows(call, team, work, product, first);
 }
 
 // Inputs of a backward step that a thread prefetches.
-struct Kept {
+struct BackwardInputs {
   Inputs inputs;
   Four inner[QUADS], before[QUADS], d_out[QUADS];
 
@@ -173,10 +174,10 @@ struct Kept {
 DEVICE void scan_backward(const Backward& call, const Team team, Workspace& work, const int e) {
   const Sequences& of = call.of;
   const int first = e * ROWS;
-  KeptProduct<1, 3 * SIZE> product;
+  RegisterProduct<1, 3 * SIZE> product;
   product.load(team, [&](int, int unit, int k) INLINED { return of.weight[k * SIZE + unit]; });
   work.load_biases(team, of);
-  Kept now;
+  BackwardInputs now;
   now.load(call, team, of.steps - 1, first);
   float d_state[QUADS][4], d_bias[4][COLUMNS][4] = {};
   // Load the gradient w.r.t. the final state.
@@ -200,12 +201,12 @@ DEVICE void scan_backward(const Backward& call, const Team team, Workspace& work
       UNROLL for (int j = 0; j < 4; ++j) {
         const float reset = policy::sigmoid(now.inputs.gate[0][k][j]), update = policy::sigmoid(now.inputs.gate[1][k][j]);
         const float inner = now.inner[k][j], before = now.before[k][j];
-        const float fresh = policy::hyperbolic_tangent(math::fma(reset, inner, now.inputs.gate[2][k][j] + bias.of[j]));
+        const float candidate = policy::hyperbolic_tangent(math::fma(reset, inner, now.inputs.gate[2][k][j] + bias.of[j]));
         const float d = d_state[k][j] + now.d_out[k][j], rest = d - d * update;
-        d_new[j] = rest * math::fma(-fresh, fresh, 1.0f);
+        d_new[j] = rest * math::fma(-candidate, candidate, 1.0f);
         d_inner[j] = d_new[j] * reset;
         d_reset[j] = d_inner[j] * inner * (1.0f - reset);
-        d_update[j] = rest * update * (before - fresh);
+        d_update[j] = rest * update * (before - candidate);
         d_state[k][j] = d * update;
         d_bias[0][quad.column][j] += d_reset[j];
         d_bias[1][quad.column][j] += d_update[j];
@@ -226,7 +227,7 @@ DEVICE void scan_backward(const Backward& call, const Team team, Workspace& work
       four_at(d_gates + 2 * SIZE) = four(d_new);
       four_at(call.d_inner + at * SIZE + quad.unit) = four(d_inner);
     });
-    if (t > 0) now.load(call, team, t - 1, first);  // equal(swap >): numbers before the first step are not used
+    if (t > 0) now.load(call, team, t - 1, first);  // mutant(swap >): numbers before the first step are not used
     team.sync();  // `left` is written before it is read, and the other buffer is read before it is overwritten
     product.multiply(team, left);
     // Gradient w.r.t. the state before this step.
@@ -235,14 +236,14 @@ DEVICE void scan_backward(const Backward& call, const Team team, Workspace& work
       UNROLL for (int j = 0; j < 4; ++j) d_state[k][j] = begins[k] ? 0.0f : d_state[k][j] + product.at(0, quad, j);
     });
   }
-  // Store the gradients w.r.t. the initial state and by the biases.
+  // Store the gradients w.r.t. the initial state and the biases.
   each_quad(team, [&](const Quad quad) INLINED {
     const int sequence = first + quad.row;
     if (of.has(sequence) && call.d_state != nullptr) {
       UNROLL for (int j = 0; j < 4; ++j) call.d_state[(size_type)sequence * of.stride + quad.unit + j] = d_state[quad.number][j];
     }
     if (quad.number != quad.column) return;  // each thread stores the sums of its units once
-    float* const sums = call.d_bias + ((size_type)e * SHARES + share_of(team)) * 4 * SIZE + quad.unit;
+    float* const sums = call.d_bias + ((size_type)e * BIAS_SUMS + bias_sum_of(team)) * 4 * SIZE + quad.unit;
     UNROLL for (int part = 0; part < 4; ++part) {
       UNROLL for (int j = 0; j < 4; ++j) sums[part * SIZE + j] = d_bias[part][quad.column][j];
     }
@@ -250,5 +251,5 @@ DEVICE void scan_backward(const Backward& call, const Team team, Workspace& work
 }
 
 #include "drive/launch.cuh"
-KERNEL(forward, Forward, call.of.shares, scan_forward(call, team, *work, e))
+KERNEL(forward, Forward, call.of.teams, scan_forward(call, team, *work, e))
 KERNEL(backward, Backward, (call.of.count + ROWS - 1) / ROWS, scan_backward(call, team, *work, e))

@@ -17,7 +17,7 @@ constexpr int QUAD = 1, ROW_LANES = 1;
 
 // Columns of a row with WIDTH numbers, padded to PADDED, in one of LANES lanes. All lanes of a warp call the functions together.
 template <int WIDTH, int PADDED, int LANES> struct NormRow {
-  // equal(swap /): a CPU's lane has all pairs
+  // mutant(swap /): a CPU's lane has all pairs
   static constexpr int SPLIT = LANES / QUAD, PAIRS = PADDED / 2 / QUAD, OWN = (PAIRS + SPLIT - 1) / SPLIT;
   float of[OWN][2];
 
@@ -25,16 +25,16 @@ template <int WIDTH, int PADDED, int LANES> struct NormRow {
   template <class Visit> DEVICE void each(const int lane, Visit visit) {
     UNROLL for (int k = 0; k < OWN; ++k) {
       const int j = lane / QUAD % SPLIT + SPLIT * k;
-      // equal(swap <, swap ==, swap ||, dropped condition): a CPU's lane has all pairs
+      // mutant(swap <, swap ==, swap ||, dropped condition): a CPU's lane has all pairs
       if (PAIRS % SPLIT == 0 || j < PAIRS) visit(k, 2 * (lane % QUAD + QUAD * j), of[k]);
     }
   }
   // Return the sum of term(n, numbers n and n + 1) over the row.
   template <class Term> DEVICE float sum(const int lane, Term term) {
     float chain[ROW_CHAINS] = {};
-    // equal(swap >, constant 1): the same sum in another order
+    // mutant(swap >, constant 1): the same sum in another order
     each(lane, [&](int k, int n, float(&two)[2]) INLINED { chain[SPLIT > 1 ? 0 : k % ROW_CHAINS] += term(n, two); });
-    // equal(swap >, constant 1): a CPU's lane has all chains
+    // mutant(swap >, constant 1): a CPU's lane has all chains
     float sum = SPLIT > 1 ? chain[0] : (chain[0] + chain[1]) + (chain[2] + chain[3]);
 #ifdef __CUDACC__
     if constexpr (SPLIT > 1) {

@@ -1,4 +1,6 @@
 // outputs.cuh -- Arguments and results of forward passes on tensor cores.
+//
+// call: kernel arguments (drive/launch.cuh).
 #pragma once
 #include "learn/observations.cuh"
 #include "learn/mma/tensor_layers.cuh"

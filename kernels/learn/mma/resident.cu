@@ -2,6 +2,7 @@
 //
 // Weights and moments stay in shared memory. The steps are those of tensor_gradient.cu and update.cu, except for the order in which
 // the squares of a gradient are added.
+// call: kernel arguments (drive/launch.cuh).
 #include "learn/mma/tower_gradient.cuh"
 #include "learn/mma/resident.cuh"
 

@@ -1,5 +1,6 @@
 // resident.cuh -- All minibatches of an iteration in one block, which keeps weights and moments throughout. It is for minibatches
 // too small to divide among blocks, such as those of many runs in a population. Shared by resident.cu and group_resident.cu.
+// call: kernel arguments (drive/launch.cuh).
 #pragma once
 #include "learn/mma/tile.cuh"
 #include "learn/adam.cuh"
@@ -29,7 +30,7 @@ struct Minibatch {
     const int* const table = about.table + number * (2 + 2 * about.learn.blocks);
     return Chunks(about.learn, epoch, table, table + 2);
   }
-  // Row i, as an argument of `Place`, or -1 past the last row.
+  // Row i, as an argument of `RowIndex`, or -1 past the last row.
   DEVICE int row(const Resident& call, const int i) const {
     const Learn& learn = call.about.learn;
     if (call.each == 0) return chunks(call.about).row(i);
@@ -76,7 +77,7 @@ struct Optimizer {
     }
     const float target_kl = call.update.target_kl;
     const bool epoch_ends = (k + 1) % call.about.learn.minibatches == 0;
-    // equal(swap > 2): no mean is the limit exactly
+    // mutant(swap > 2): no mean is the limit exactly
     const bool too_far = epoch_ends && target_kl > 0.0f && sums[4] * inverse > target_kl;
     report.add(call.update, team, now.norm, [&](int, int number) INLINED {
       return Report::change(call.update, number, sums, inverse);

@@ -48,7 +48,7 @@ template <int T> struct NormRows<T, true> {
 };
 // Rows of a tower. `Base` has its weights, or is empty.
 template <int T, class Base> struct TowerRows : Base, NormRows<T> {
-  // equal(constant): memory banks, on a GPU only
+  // mutant(constant): memory banks, on a GPU only
   static constexpr int RESULTS = padded(WIDTH[T][LAYERS]) + 1;  // of one row. An odd number of words puts rows into different banks
   alignas(16) bf16 entries[ROWS * taken(Part::ENTRIES, T, LAYERS)];
   float results[ROWS * RESULTS];
@@ -180,15 +180,15 @@ template <int T, int L> struct NormGradient<T, L, true> {
       if (i < PAIRS) visit(k, i);
     }
   }
-  // Add the sums over rows of `slopes`, and of their products with normalised rows.
-  DEVICE void add(const Team adding, const Matrix<Here::OUT_PAD> slopes, const Matrix<Here::OUT_PAD> rows) {
+  // Add the sums over rows of `out_grad`, and of their products with normalised rows.
+  DEVICE void add(const Team adding, const Matrix<Here::OUT_PAD> out_grad, const Matrix<Here::OUT_PAD> rows) {
     each(adding, [&](int k, int i) INLINED {
       UNROLL_TIMES(8) for (int m = 0; m < ROWS; ++m) {
-        const u32 slope = slopes.two(m, 2 * i), row = rows.two(m, 2 * i);
-        gains[k][0] = math::fma(first_of(slope), first_of(row), gains[k][0]);
-        gains[k][1] = math::fma(second_of(slope), second_of(row), gains[k][1]);
-        biases[k][0] += first_of(slope);
-        biases[k][1] += second_of(slope);
+        const u32 grad = out_grad.two(m, 2 * i), row = rows.two(m, 2 * i);
+        gains[k][0] = math::fma(first_of(grad), first_of(row), gains[k][0]);
+        gains[k][1] = math::fma(second_of(grad), second_of(row), gains[k][1]);
+        biases[k][0] += first_of(grad);
+        biases[k][1] += second_of(grad);
       }
     });
   }
@@ -236,29 +236,29 @@ template <int T> struct Gradient<T, LAYERS> {
 template <int T, int L>
 DEVICE void differentiate_norm(const Team team, const Team adding, Tower<T>& tower, NormGradient<T, L>& gradient) {
   typedef Layer<T, L> Here;
-  const auto slopes = tower.template outputs_of<L>();
+  const auto out_grad = tower.template outputs_of<L>();
   const auto rows = tower.template products_of<L>();
   const float* const gains = tower.gains + taken(Part::BIASES, T, L);
-  gradient.add(adding, slopes, rows);
+  gradient.add(adding, out_grad, rows);
   team.sync();  // gradients are read before they are overwritten
   each_norm_row(team, [&](int m) INLINED {
     // Means of the gradient w.r.t. the normalised row, and of its product with that row.
-    NormRow<Here::OUT, Here::OUT_PAD, ROW_LANES> by;
-    const float mean = by.sum(team.rank, [&](int n, float(&two)[2]) INLINED {
-      const u32 slope = slopes.two(m, n);
-      two[0] = first_of(slope) * gains[n];
-      two[1] = second_of(slope) * gains[n + 1];
+    NormRow<Here::OUT, Here::OUT_PAD, ROW_LANES> row_grad;
+    const float mean = row_grad.sum(team.rank, [&](int n, float(&two)[2]) INLINED {
+      const u32 grad = out_grad.two(m, n);
+      two[0] = first_of(grad) * gains[n];
+      two[1] = second_of(grad) * gains[n + 1];
       return two[0] + two[1];
     }) * (1.0f / Here::OUT);
-    const float with = by.sum(team.rank, [&](int n, const float(&two)[2]) INLINED {
+    const float with = row_grad.sum(team.rank, [&](int n, const float(&two)[2]) INLINED {
       const u32 row = rows.two(m, n);
       return math::fma(two[0], first_of(row), two[1] * second_of(row));
     }) * (1.0f / Here::OUT);
     const float scale = tower.scales[L * ROWS + m];
-    by.each(team.rank, [&](int, int n, const float(&two)[2]) INLINED {
+    row_grad.each(team.rank, [&](int, int n, const float(&two)[2]) INLINED {
       const u32 row = rows.two(m, n);
       const float c = scale * (two[0] - mean - first_of(row) * with), d = scale * (two[1] - mean - second_of(row) * with);
-      slopes.two(m, n) = pair(n < Here::OUT ? c : 0.0f, n + 1 < Here::OUT ? d : 0.0f);  // padding stays 0
+      out_grad.two(m, n) = pair(n < Here::OUT ? c : 0.0f, n + 1 < Here::OUT ? d : 0.0f);  // padding stays 0
     });
   });
 }
@@ -266,15 +266,15 @@ DEVICE void differentiate_norm(const Team team, const Team adding, Tower<T>& tow
 // Add to the gradients of layers L, L - 1, ..., 0. The gradients w.r.t. the outputs of layer L have replaced these outputs.
 template <int T, int L = LAYERS - 1> DEVICE void backward(const Team team, const Team adding, Tower<T>& tower, Gradient<T>& gradient) {
   typedef Layer<T, L> Here;
-  const auto slopes = tower.template outputs_of<L>();
+  const auto out_grad = tower.template outputs_of<L>();
   const auto inputs = tower.template inputs_of<L>();
   // Weight and bias gradients.
-  gradient.template at<L>().own.template add<ROWS>(adding, slopes, inputs);
+  gradient.template at<L>().own.template add<ROWS>(adding, out_grad, inputs);
   if constexpr (L > 0) {
     team.sync();  // all threads have read the inputs, which the next product overwrites
     // Activation gradient of the previous layer.
     product<ROWS, Here::IN_PAD, Here::OUT_PAD, false>(
-        team, slopes, tower.template weights_of<L>(), [&](int m, int n, float c, float d) INLINED {
+        team, out_grad, tower.template weights_of<L>(), [&](int m, int n, float c, float d) INLINED {
           Word& both = inputs.two(m, n);
           both = pair(c * activation_gradient<RELU>(first_of(both)), d * activation_gradient<RELU>(second_of(both)));
         });

@@ -1,8 +1,9 @@
 // tensor_gradient.cu -- Gradients of the PPO and A2C losses over minibatches, on tensor cores.
 //
-// Tiles of ROWS rows are divided among `pieces` blocks. Each block adds its own tiles in order, so that the bits are equal in all
+// Tiles of ROWS rows are divided among `splits` blocks. Each block adds its own tiles in order, so that the bits are equal in all
 // runs on the same kind of GPU. If tiles are few, BLOCKS_PER_TILE blocks compute the same rows, and each of them a part of the
 // weights' gradient.
+// call: kernel arguments (drive/launch.cuh).
 #include "learn/mma/tower_gradient.cuh"
 
 struct Workspace {
@@ -15,15 +16,15 @@ struct Sharing {
   const Team adding;
 };
 
-// Compute the gradient of tower T over tiles share, share + shares, ... of minibatch (epoch, minibatch).
+// Compute the gradient of tower T over tiles first_tile, first_tile + teams, ... of minibatch (epoch, minibatch).
 template <int T>
-DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team team, const Sharing& block, const int share,
-                        const int shares, float* sums) {
+DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team team, const Sharing& block, const int first_tile,
+                        const int teams, float* sums) {
   Workspace& work = block.work;
   const Learn& call = about.learn;
   Tower<T>& tower = work.tower.of<T>();
   const Chunks chunks(call, call.epoch, about.table, about.table + 2);
-  each_own_row(team, [&](int, int m) INLINED { work.tile.row[m] = chunks.row(share * ROWS + m); });
+  each_own_row(team, [&](int, int m) INLINED { work.tile.row[m] = chunks.row(first_tile * ROWS + m); });
   team.sync();  // rows are written before other threads read them
   // The first tile's rows are prefetched before the previous launch ends, which writes neither them nor their order.
   const auto begin = [&]() INLINED {
@@ -34,13 +35,13 @@ DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team tea
     return Losses{losses.of, losses.moments, !(skip > 0.0f)};  // tested last, so that all loads above overlap
   };
   const auto report = [&](int k, float sum) INLINED { sums[GRADIENT_FLOATS - METRICS + k] = sum; };
-  add_tiles(call, tower, work.tile, chunks, team, block.adding, share, shares, sums, begin, report);
+  add_tiles(call, tower, work.tile, chunks, team, block.adding, first_tile, teams, sums, begin, report);
 }
-DEVICE void learn_share(const TensorLearn& call, const Team team, Workspace& work, const int e) {
+DEVICE void learn_block(const TensorLearn& call, const Team team, Workspace& work, const int e) {
   Team adding = team;
   adding.rank += e % BLOCKS_PER_TILE * TEAM;
   const Sharing block{work, adding};
-  learn_piece(call, team, block, e / BLOCKS_PER_TILE);
+  learn_split(call, team, block, e / BLOCKS_PER_TILE);
 }
 
 // An SM has two blocks of 256 threads, or three of 128, if the accumulators leave enough registers. Without this limit NVRTC 13.0
@@ -50,4 +51,4 @@ constexpr int SUMS_OF_FIRST = sizeof(Gradient<0>) / sizeof(float), SUMS_OF_LAST 
 constexpr int MOST_SUMS = SUMS_OF_FIRST > SUMS_OF_LAST ? SUMS_OF_FIRST : SUMS_OF_LAST;
 #define BUSY_THREADS (BLOCKS_PER_TILE > 1 ? TEAM : TEAM > 128 ? (MOST_SUMS > 64 ? 1 : 2) * TEAM : (MOST_SUMS > 100 ? 1 : 3) * TEAM)
 #include "drive/launch.cuh"
-KERNEL_AHEAD(tensor_gradient, TensorLearn, call.learn.pieces * BLOCKS_PER_TILE, learn_share(call, team, *work, e))
+KERNEL_AHEAD(tensor_gradient, TensorLearn, call.learn.splits * BLOCKS_PER_TILE, learn_block(call, team, *work, e))

@@ -2,6 +2,7 @@
 //
 // A block keeps the weights of all towers. Each warp takes ROWS rows through all layers in registers, and prefetches the
 // observations of its next rows.
+// call: kernel arguments (drive/launch.cuh).
 #include "learn/mma/tensor.cuh"
 #include "learn/mma/outputs.cuh"
 #include "learn/wide/pipeline.cuh"
@@ -10,7 +11,7 @@
 constexpr int STAGES = 2;  // double buffering of observations
 // Stride of the last layer's outputs. An odd number of words puts rows into different banks.
 constexpr int results_of_row(const int tower) { return WIDTH[tower][LAYERS] | 1; }
-// equal(swap >): equal where they meet
+// mutant(swap >): equal where they meet
 constexpr int RESULTS = results_of_row(0) > results_of_row(TOWERS - 1) ? results_of_row(0) : results_of_row(TOWERS - 1);
 
 // Memory of each warp.
@@ -44,7 +45,7 @@ DEVICE void forward_rows_of(const int lane, Workspace& work, WarpMemory& own, co
   const float* const biases = weights.biases + taken(Part::BIASES, T, L);
   if constexpr (Here::LAST) {
     multiply_rows<Here::OUT_PAD>(lane, left, weights.template weights_of<L>(), [&](Spot spot, float c, float d) INLINED {
-      if (spot.n < Here::OUT) own.results_of(spot.m)[spot.n] = c + biases[spot.n];  // equal(swap <): one place more, never read
+      if (spot.n < Here::OUT) own.results_of(spot.m)[spot.n] = c + biases[spot.n];  // mutant(swap <): one place more, never read
       if (spot.n + 1 < Here::OUT) own.results_of(spot.m)[spot.n + 1] = d + biases[spot.n + 1];
     });
   } else {
@@ -62,7 +63,7 @@ DEVICE void forward_towers(const Forward& call, const int lane, Workspace& work,
                            const int first, const int rows) {
   RowFragments<padded(OBS)> inputs;
   inputs.fill(lane, [&](int m, int d) INLINED {
-    return d < OBS ? seen(entries[m * OBS + d], call.center, call.scale, d) : 0.0f;
+    return d < OBS ? normalize_entry(entries[m * OBS + d], call.center, call.scale, d) : 0.0f;
   });
   forward_rows_of<T, 0>(lane, work, own, inputs);
   sync_warp();  // results are written before other lanes read them
@@ -72,15 +73,15 @@ DEVICE void forward_towers(const Forward& call, const int lane, Workspace& work,
 }
 
 // Tiles of ROWS rows are divided among all warps of all teams.
-DEVICE void forward_share(const TensorForward& call, const Team team, Workspace& work, const int share) {
+DEVICE void forward_tiles(const TensorForward& call, const Team team, Workspace& work, const int e) {
   const Forward& about = call.forward;
-  // equal(swap /): a CPU's warp is one thread, rank 0
-  const int warp = team.rank / WARP_LANES, lane = team.rank % WARP_LANES, stride = about.shares * WARPS * ROWS;
+  // mutant(swap /): a CPU's warp is one thread, rank 0
+  const int warp = team.rank / WARP_LANES, lane = team.rank % WARP_LANES, stride = about.teams * WARPS * ROWS;
   WarpMemory& own = work.warps[warp];
   // Prefetch the observations of one tile.
   const auto load = [&](const int first, float* to) INLINED {
     const int entries = (about.rows - first < ROWS ? about.rows - first : ROWS) * OBS;
-    if (first < about.rows) {  // equal(swap <): no entry past the last row
+    if (first < about.rows) {  // mutant(swap <): no entry past the last row
       UNROLL_TIMES(OBS <= 32 ? OBS : 8) for (int i = lane; i < ROWS * OBS; i += WARP_LANES) {
         const bool there = i < entries;
 #if OBSERVED == OBSERVED_FLOATS
@@ -92,9 +93,9 @@ DEVICE void forward_share(const TensorForward& call, const Team team, Workspace&
 #endif
       }
     }
-    commit_stage();  // equal(dropped statement): a CPU copies immediately
+    commit_stage();  // mutant(dropped statement): a CPU copies immediately
   };
-  int first = (share * WARPS + warp) * ROWS;  // equal(swap +): a CPU's warp is one thread, rank 0
+  int first = (e * WARPS + warp) * ROWS;  // mutant(swap +): a CPU's warp is one thread, rank 0
   load(first, own.entries[0]);
   load_towers(team, work, call.tensors);
   team.sync();  // weights are written before they are read
@@ -110,4 +111,4 @@ DEVICE void forward_share(const TensorForward& call, const Team team, Workspace&
 
 #define BUSY_THREADS 512  // per SM, so that a thread has 128 registers
 #include "drive/launch.cuh"
-KERNEL(forward_rows, TensorForward, call.forward.shares, forward_share(call, team, *work, e))
+KERNEL(forward_rows, TensorForward, call.forward.teams, forward_tiles(call, team, *work, e))

@@ -55,7 +55,7 @@ DEVICE void multiply_rows(const int lane, const RowFragments<K>& left, const Mat
 }
 #else
 template <int K> struct RowFragments {
-  u32 of[ROWS][K / 2];  // equal(swap /): more room, never read
+  u32 of[ROWS][K / 2];  // mutant(swap /): more room, never read
 
   DEVICE void put(const Spot spot, const float c, const float d) { of[spot.m][spot.n / 2] = pair(c, d); }
   template <class Entry> DEVICE void fill(int, Entry entry) {
@@ -73,7 +73,7 @@ DEVICE void multiply_rows(int, const RowFragments<K>& left, const Matrix<K> weig
       const float a = k % 2 == 0 ? first_of(left.of[m][k / 2]) : second_of(left.of[m][k / 2]);
       for (int n = 0; n < N; ++n) sum[n] += a * wide(weights.row(n)[k]);
     }
-    for (int n = 0; n < N; n += 2) finish(Spot{m, n, 0, 0, 0}, sum[n], sum[n + 1]);  // equal(constant 4): not used on a CPU
+    for (int n = 0; n < N; n += 2) finish(Spot{m, n, 0, 0, 0}, sum[n], sum[n + 1]);  // mutant(constant 4): not used on a CPU
   }
 }
 #endif

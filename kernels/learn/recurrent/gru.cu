@@ -5,6 +5,7 @@
 //   r = sigmoid(x_r + g_r), z = sigmoid(x_z + g_z), n = tanh(x_n + r g_n), h' = n + z (h - n).
 // The state is 0 where an episode starts, and no gradient passes there.
 // Constants: those of layers.cuh for one layer (SIZE -> 3 SIZE), TILE.
+// call: kernel arguments (drive/launch.cuh).
 #include "learn/exact/multiply.cuh"
 #include "learn/layers.cuh"
 #include "learn/recurrent/cells.cuh"
@@ -56,7 +57,7 @@ struct Own {
     if constexpr (TEAM == 1) {
       for (int m = 0; m < count; ++m) {
         int u = 0;
-        for (; u + PAD <= SIZE; u += PAD) visit(Pack<PAD>{}, m, u);  // equal(swap <=): one unit at a time, same bits
+        for (; u + PAD <= SIZE; u += PAD) visit(Pack<PAD>{}, m, u);  // mutant(swap <=): one unit at a time, same bits
         for (; u < SIZE; ++u) visit(Pack<1>{}, m, u);
       }
     } else {
@@ -95,21 +96,21 @@ DEVICE void scan_forward(const Forward& call, const Team team, Workspace& work, 
       float* const x = of.gates + row * GATES_PAD + u;
       const float* const g = work.gates + m * GATES_PAD + u;
       float* const state = work.state + m * SIZE_PAD + u;
-      float reset[N], update[N], inner[N], fresh[N], after[N];
+      float reset[N], update[N], inner[N], candidate[N], after[N];
       // Pre-activations.
       UNROLL for (int j = 0; j < N; ++j) {
         reset[j] = x[j] + g[j];
         update[j] = x[SIZE + j] + g[SIZE + j];
         inner[j] = g[2 * SIZE + j];
-        fresh[j] = x[2 * SIZE + j];
+        candidate[j] = x[2 * SIZE + j];
         after[j] = state[j];
       }
       // Gates.
       UNROLL for (int j = 0; j < N; ++j) {
-        const GruUnit cell(reset[j], update[j], inner[j], fresh[j], after[j]);
+        const GruUnit cell(reset[j], update[j], inner[j], candidate[j], after[j]);
         reset[j] = cell.reset;
         update[j] = cell.update;
-        fresh[j] = cell.fresh;
+        candidate[j] = cell.candidate;
         after[j] = cell.after;
       }
       // Store the gates for the backward pass, and the new state.
@@ -117,7 +118,7 @@ DEVICE void scan_forward(const Forward& call, const Team team, Workspace& work, 
         UNROLL for (int j = 0; j < N; ++j) {
           x[j] = reset[j];
           x[SIZE + j] = update[j];
-          x[2 * SIZE + j] = fresh[j];
+          x[2 * SIZE + j] = candidate[j];
           of.inner[row * SIZE_PAD + u + j] = inner[j];
         }
       }
@@ -144,20 +145,20 @@ DEVICE void scan_backward(const Backward& call, const Team team, Workspace& work
       constexpr int N = decltype(pack)::UNITS;
       const size_type row = own.row(t, m), at = row * SIZE_PAD + u, gate = row * GATES_PAD + u;
       float* const state = work.state + m * SIZE_PAD + u;
-      float by_g[3][N], by_fresh[N], rest[N];
+      float gate_grad[3][N], candidate_grad[N], rest[N];
       UNROLL for (int j = 0; j < N; ++j) {
-        const float reset = of.gates[gate + j], update = of.gates[gate + SIZE + j], fresh = of.gates[gate + 2 * SIZE + j];
-        const float slope = call.d_out[at + j] + state[j];
-        by_fresh[j] = slope * (1.0f - update) * (1.0f - fresh * fresh);
-        by_g[0][j] = by_fresh[j] * of.inner[at + j] * (reset * (1.0f - reset));
-        by_g[1][j] = slope * (of.before[at + j] - fresh) * (update * (1.0f - update));
-        by_g[2][j] = by_fresh[j] * reset;
-        rest[j] = slope * update;
+        const float reset = of.gates[gate + j], update = of.gates[gate + SIZE + j], candidate = of.gates[gate + 2 * SIZE + j];
+        const float grad = call.d_out[at + j] + state[j];
+        candidate_grad[j] = grad * (1.0f - update) * (1.0f - candidate * candidate);
+        gate_grad[0][j] = candidate_grad[j] * of.inner[at + j] * (reset * (1.0f - reset));
+        gate_grad[1][j] = grad * (of.before[at + j] - candidate) * (update * (1.0f - update));
+        gate_grad[2][j] = candidate_grad[j] * reset;
+        rest[j] = grad * update;
       }
       UNROLL for (int k = 0; k < 3; ++k) {
         UNROLL for (int j = 0; j < N; ++j) {
-          call.d_gates[gate + k * SIZE + j] = k == 2 ? by_fresh[j] : by_g[k][j];
-          work.gates[m * GATES_PAD + k * SIZE + u + j] = call.d_products[gate + k * SIZE + j] = by_g[k][j];
+          call.d_gates[gate + k * SIZE + j] = k == 2 ? candidate_grad[j] : gate_grad[k][j];
+          work.gates[m * GATES_PAD + k * SIZE + u + j] = call.d_products[gate + k * SIZE + j] = gate_grad[k][j];
         }
       }
       UNROLL for (int j = 0; j < N; ++j) state[j] = rest[j];

@@ -3,6 +3,7 @@
 // A row is an image (IMAGE_HEIGHT, IMAGE_WIDTH, CHANNELS). Patches are numbered row by row, and within a row by position.
 // Constants: those of sequences.cuh, IMAGE_HEIGHT, IMAGE_WIDTH, CHANNELS, SPAN (height and width of a kernel), STRIDE, OBS (entries
 // of a patch), TILE (patches of a team). Generated: OBSERVES (1: images are observations).
+// call: kernel arguments (drive/launch.cuh).
 #pragma once
 #include "learn/functions.cuh"
 #include "learn/observed.cuh"
@@ -30,14 +31,14 @@ struct Image {
       : at(OBSERVES ? observed<ENTRIES>(rows, row) : (const Observed*)((const float*)rows + row * IN_STRIDE)), center(center),
         scale(scale) {}
   DEVICE float get(const int d) const {
-    if constexpr (OBSERVES) return policy::seen(entry_of(at, d), center, scale, d);
+    if constexpr (OBSERVES) return policy::normalize_entry(entry_of(at, d), center, scale, d);
     else return entry_of(at, d);
   }
 };
 // Return the image of a block's r-th row. rows: (IN_STRIDE) of floats, if images are not observations.
 DEVICE Image image_of(const Learn& learn, [[maybe_unused]] const void* rows, const Sequences& of, const int r) {
   if constexpr (OBSERVES) {
-    const Place place = of.place(r);
+    const RowIndex place = of.place(r);
     return {learn.obs[place.group], (size_type)place.row, learn.center, learn.scale};
   } else {
     return {rows, of.row(r), nullptr, nullptr};
@@ -54,11 +55,11 @@ template <class Visit> DEVICE void each_row(const int from, const int count, Vis
 }
 
 // The patches of a block that one team computes. A row has EACH patches, or EACH groups of pixels.
-template <int EACH> struct Share {
+template <int EACH> struct BlockTile {
   Sequences of;
   int from, count;
   DEVICE static int tiles_of_block(const Learn& call) { return (steps_of(call) * most_sequences(call) * EACH + TILE - 1) / TILE; }
-  DEVICE Share(const Learn& call, const int e) : of(call, e / tiles_of_block(call)), from(e % tiles_of_block(call) * TILE) {
+  DEVICE BlockTile(const Learn& call, const int e) : of(call, e / tiles_of_block(call)), from(e % tiles_of_block(call) * TILE) {
     const int left = of.rows() * EACH - from;
     count = left < TILE ? left : TILE;
   }

@@ -1,6 +1,7 @@
 // loss.cu -- Loss of rows of sequences. Replaces a network's outputs by the gradients, and adds up the reported metrics.
 // Constants: those of loss.cuh and sequences.cuh, PARAMETERS, METRICS, PARAMETERS_STRIDE, VALUE_STRIDE, VALUE_AT, REPORTED_STRIDE,
 // TILE.
+// call: kernel arguments (drive/launch.cuh).
 #include "drive/halves.cuh"
 #include "learn/layers.cuh"
 #include "learn/loss.cuh"
@@ -12,28 +13,30 @@ struct Loss {
   Learn learn;
   float* parameters;     // rows (PARAMETERS_STRIDE): outputs, then gradients w.r.t. them
   float* value;          // rows (VALUE_STRIDE): value at VALUE_AT of each row, then the gradient w.r.t. it. Q_VALUES: parameters
-  bf16* by_parameters;   // rows (PARAMETERS_STRIDE): gradients in bfloat16 for a library's products, or null
-  bf16* by_value;        // rows (VALUE_STRIDE): the same
-  float* reported;       // (pieces, REPORTED_STRIDE): sums of reported metrics
+  bf16* parameter_grad;  // rows (PARAMETERS_STRIDE): gradients in bfloat16 for a library's products, or null
+  bf16* value_grad;      // rows (VALUE_STRIDE): the same
+  float* reported;       // (splits, REPORTED_STRIDE): sums of reported metrics
 };
 
 // Round the gradients of a row for a library.
 DEVICE void round_row(const Loss& call, const size_type at) {
-  if (call.by_parameters == nullptr) return;
-  for (int k = 0; k < PARAMETERS; ++k) call.by_parameters[at * PARAMETERS_STRIDE + k] = call.parameters[at * PARAMETERS_STRIDE + k];
-  call.by_value[at * VALUE_STRIDE + VALUE_AT] = call.value[at * VALUE_STRIDE + VALUE_AT];
+  if (call.parameter_grad == nullptr) return;
+  for (int k = 0; k < PARAMETERS; ++k) {
+    call.parameter_grad[at * PARAMETERS_STRIDE + k] = call.parameters[at * PARAMETERS_STRIDE + k];
+  }
+  call.value_grad[at * VALUE_STRIDE + VALUE_AT] = call.value[at * VALUE_STRIDE + VALUE_AT];
 }
 
-DEVICE void lose_piece(const Loss& call, const Team team, Workspace& work, const int piece) {
+DEVICE void loss_of_split(const Loss& call, const Team team, Workspace& work, const int split) {
   const Learn& learn = call.learn;
   if (*learn.skip > 0.0f) return;
   const Coefficients coefficients(learn);
   const Moments moments = learn.moments[learn.epoch * learn.minibatches + learn.minibatch];
-  float* const sums = call.reported + (size_type)piece * REPORTED_STRIDE;
+  float* const sums = call.reported + (size_type)split * REPORTED_STRIDE;
   for (int k : team.each(METRICS)) sums[k] = 0.0f;
-  each_part(learn, piece, [&](const int begin, const int end) INLINED {
+  each_part(learn, split, [&](const int begin, const int end) INLINED {
     [[maybe_unused]] float of_part[METRICS]{};
-    float* const found = ALONE ? of_part : sums;  // with several threads a piece has one part
+    float* const found = ALONE ? of_part : sums;  // with several threads a split has one part
     for (int b = begin; b < end; ++b) {
       const Sequences of(learn, b);
       float own[own_count(METRICS)]{};
@@ -70,4 +73,4 @@ DEVICE void lose_piece(const Loss& call, const Team team, Workspace& work, const
 }
 
 #include "drive/launch.cuh"
-KERNEL(loss, Loss, call.learn.pieces, lose_piece(call, team, *work, e))
+KERNEL(loss, Loss, call.learn.splits, loss_of_split(call, team, *work, e))

@@ -1,12 +1,13 @@
 // mingru.cu -- A minGRU layer over whole sequences, forward and backward. A thread takes UNITS neighbouring units of one sequence
 // through all steps, and loads AT_ONCE steps together.
 //
-// Rows, equations and names (candidate, update, shown) are those of nn.py. Time comes first: row t * count + s. The state is
+// Rows, equations and names (candidate, update, highway) are those of nn.py. Time comes first: row t * count + s. The state is
 // float32. The backward pass recomputes it from the states that the forward pass has stored every AT_ONCE steps.
 // Source: Feng et al. 2024, "Were RNNs all we needed?", and Srivastava et al. 2015 for the highway gate.
 //
 // Constants: SIZE, UNITS (a power of two that divides it), X_STRIDE, ROWS_STRIDE (lengths of rows). The generated text defines
 // APPROXIMATE, 1: rows are bfloat16.
+// call: kernel arguments (drive/launch.cuh).
 #include "generated/spaces.cuh"
 #include "learn/recurrent/cells.cuh"
 #include "learn/mma/bfloat.cuh"
@@ -25,7 +26,7 @@ struct Sequences {
   const row_t* x;      // (steps * count, X_STRIDE)
   const float* bias;   // (3 SIZE), or null for zeros
   const u8* start;     // (steps * count): not 0 where an episode begins, or null
-  float* kept;         // (ceil(steps / AT_ONCE), count, SIZE): states before steps 0, AT_ONCE, ..., or null
+  float* checkpoints;  // (ceil(steps / AT_ONCE), count, SIZE): states before steps 0, AT_ONCE, ..., or null
 };
 struct Forward {
   Sequences of;
@@ -62,9 +63,9 @@ DEVICE void store(row_t* at, const float (&x)[UNITS]) {
 }
 
 // Units of one thread.
-struct Place {
+struct UnitIndex {
   int sequence, unit;
-  DEVICE explicit Place(const int e) : sequence(e / ACROSS), unit(e % ACROSS * UNITS) {}
+  DEVICE explicit UnitIndex(const int e) : sequence(e / ACROSS), unit(e % ACROSS * UNITS) {}
   DEVICE size_type outside(const Sequences& of) const { return (size_type)sequence * of.stride + unit; }
   DEVICE size_type in_state() const { return (size_type)sequence * SIZE + unit; }
   DEVICE size_type row(const Sequences& of, const int t) const { return (size_type)t * of.count + sequence; }
@@ -72,14 +73,14 @@ struct Place {
 
 typedef policy::MinGruUnit Unit;
 
-// Steps [first, first + many) of a thread's units, many <= AT_ONCE. If there are fewer, the last one is repeated.
+// Steps [first, first + count) of a thread's units, count <= AT_ONCE. If there are fewer, the last one is repeated.
 struct Steps {
   Pack gate[3][AT_ONCE], x[AT_ONCE];
   bool begins[AT_ONCE];
-  int many;
+  int count;
 
-  DEVICE void load(const Sequences& of, const Place place, const int first) {
-    many = math::min(of.steps - first, AT_ONCE);
+  DEVICE void load(const Sequences& of, const UnitIndex place, const int first) {
+    count = math::min(of.steps - first, AT_ONCE);
     UNROLL for (int k = 0; k < AT_ONCE; ++k) {
       const size_type row = place.row(of, math::min(first + k, of.steps - 1));
       UNROLL for (int part = 0; part < 3; ++part) gate[part][k] = pack_at(of.rows + row * ROWS_STRIDE + part * SIZE + place.unit);
@@ -92,36 +93,36 @@ struct Steps {
   }
 };
 
-DEVICE void load_bias(float (&bias)[3][UNITS], const Sequences& of, const Place place) {
+DEVICE void load_bias(float (&bias)[3][UNITS], const Sequences& of, const UnitIndex place) {
   UNROLL for (int part = 0; part < 3; ++part) {
     UNROLL for (int j = 0; j < UNITS; ++j) bias[part][j] = of.bias == nullptr ? 0.0f : of.bias[part * SIZE + place.unit + j];
   }
 }
-// Address of the state that is stored before step `first`.
-DEVICE float* kept_at(const Sequences& of, const Place place, const int first) {
-  return of.kept + (size_type)(first / AT_ONCE) * of.count * SIZE + place.in_state();
+// Address of the checkpointed state before step `first`.
+DEVICE float* checkpoint_at(const Sequences& of, const UnitIndex place, const int first) {
+  return of.checkpoints + (size_type)(first / AT_ONCE) * of.count * SIZE + place.in_state();
 }
 
 DEVICE void scan_forward(const Forward& call, const int e) {
   const Sequences& of = call.of;
-  const Place place(e);
+  const UnitIndex place(e);
   float bias[3][UNITS], state[UNITS];
   load_bias(bias, of, place);
   UNROLL for (int j = 0; j < UNITS; ++j) state[j] = call.state[place.outside(of) + j];
   NO_UNROLL for (int first = 0; first < of.steps; first += AT_ONCE) {
     Steps steps;
     steps.load(of, place, first);
-    float* const kept = kept_at(of, place, first);
-    if (of.kept != nullptr) {
-      UNROLL for (int j = 0; j < UNITS; ++j) kept[j] = state[j];
+    float* const checkpoint = checkpoint_at(of, place, first);
+    if (of.checkpoints != nullptr) {
+      UNROLL for (int j = 0; j < UNITS; ++j) checkpoint[j] = state[j];
     }
-    UNROLL for (int k = 0; k < AT_ONCE; ++k) {  // equal(swap <): `many` ends it before
-      if (k >= steps.many) break;
+    UNROLL for (int k = 0; k < AT_ONCE; ++k) {  // mutant(swap <): `count` ends it before
+      if (k >= steps.count) break;
       float out[UNITS];
       UNROLL for (int j = 0; j < UNITS; ++j) {
         const Unit unit = steps.unit(k, j, bias, steps.begins[k] ? 0.0f : state[j]);
         state[j] = unit.after;
-        out[j] = math::fma(unit.shown, state[j] - steps.x[k][j], steps.x[k][j]);
+        out[j] = math::fma(unit.highway, state[j] - steps.x[k][j], steps.x[k][j]);
       }
       store(call.out + place.row(of, first + k) * X_STRIDE + place.unit, out);
     }
@@ -132,7 +133,7 @@ DEVICE void scan_forward(const Forward& call, const int e) {
 
 DEVICE void scan_backward(const Backward& call, const int e) {
   const Sequences& of = call.of;
-  const Place place(e);
+  const UnitIndex place(e);
   float bias[3][UNITS], d_bias[3][UNITS] = {}, d_state[UNITS];
   load_bias(bias, of, place);
   UNROLL for (int j = 0; j < UNITS; ++j) d_state[j] = call.d_next == nullptr ? 0.0f : call.d_next[place.outside(of) + j];
@@ -145,10 +146,10 @@ DEVICE void scan_backward(const Backward& call, const int e) {
     }
     // Recompute the states.
     float before[AT_ONCE][UNITS], state[UNITS];
-    const float* const kept = kept_at(of, place, first);
-    UNROLL for (int j = 0; j < UNITS; ++j) state[j] = kept[j];
-    UNROLL for (int k = 0; k < AT_ONCE; ++k) {  // equal(swap <): `many` ends it before
-      if (k >= steps.many) break;
+    const float* const checkpoint = checkpoint_at(of, place, first);
+    UNROLL for (int j = 0; j < UNITS; ++j) state[j] = checkpoint[j];
+    UNROLL for (int k = 0; k < AT_ONCE; ++k) {  // mutant(swap <): `count` ends it before
+      if (k >= steps.count) break;
       UNROLL for (int j = 0; j < UNITS; ++j) {
         before[k][j] = steps.begins[k] ? 0.0f : state[j];
         state[j] = steps.unit(k, j, bias, before[k][j]).after;
@@ -156,15 +157,15 @@ DEVICE void scan_backward(const Backward& call, const int e) {
     }
     // Differentiate the steps in reverse order.
     UNROLL for (int k = AT_ONCE - 1; k >= 0; --k) {
-      if (k >= steps.many) continue;
+      if (k >= steps.count) continue;
       float d_gate[3][UNITS], d_x[UNITS];
       UNROLL for (int j = 0; j < UNITS; ++j) {
         const Unit unit = steps.unit(k, j, bias, before[k][j]);
-        const float out = d_out[k][j], seen = out * unit.shown, d = d_state[j] + seen, into = d * unit.update;
-        d_x[j] = out - seen;
-        d_gate[0][j] = into * unit.slope;
-        d_gate[1][j] = into * (1.0f - unit.update) * (unit.fresh - before[k][j]);
-        d_gate[2][j] = seen * (1.0f - unit.shown) * (unit.after - steps.x[k][j]);
+        const float out = d_out[k][j], gated = out * unit.highway, d = d_state[j] + gated, into = d * unit.update;
+        d_x[j] = out - gated;
+        d_gate[0][j] = into * unit.derivative;
+        d_gate[1][j] = into * (1.0f - unit.update) * (unit.candidate - before[k][j]);
+        d_gate[2][j] = gated * (1.0f - unit.highway) * (unit.after - steps.x[k][j]);
         d_state[j] = steps.begins[k] ? 0.0f : d - into;
         UNROLL for (int part = 0; part < 3; ++part) d_bias[part][j] += d_gate[part][j];
       }
@@ -173,7 +174,7 @@ DEVICE void scan_backward(const Backward& call, const int e) {
       store(call.d_x + row * X_STRIDE + place.unit, d_x);
     }
   }
-  // Store the gradients w.r.t. the initial state and by the biases.
+  // Store the gradients w.r.t. the initial state and the biases.
   if (call.d_state != nullptr) {
     UNROLL for (int j = 0; j < UNITS; ++j) call.d_state[place.outside(of) + j] = d_state[j];
   }

@@ -8,13 +8,14 @@
 // Constants: WIDTH, STRIDE (of a row), RELU (0: tanh), HEAD (outputs of the network, 0: another kernel computes them), HEAD_STRIDE
 // (of a row of them), GAIN_STRIDE, BIASES_AT and TOTAL_FLOATS (layout of the sums), those of sequences.cuh.
 // Generated: HALF.
+// call: kernel arguments (drive/launch.cuh).
 #include "learn/recurrent/row.cuh"
 #include "learn/recurrent/sequences.cuh"
 
 using namespace policy;  // functions.cuh
 
 constexpr int CHAINS_OF_ROW = 32;
-constexpr int STRIPS = (WIDTH + CHAINS_OF_ROW - 1) / CHAINS_OF_ROW, PADDED = STRIPS * CHAINS_OF_ROW;
+constexpr int SEGMENTS = (WIDTH + CHAINS_OF_ROW - 1) / CHAINS_OF_ROW, PADDED = SEGMENTS * CHAINS_OF_ROW;
 constexpr float EPSILON = 1e-5f;
 
 struct Workspace {};
@@ -41,10 +42,10 @@ struct Norm {
   int tile;              // rows of a team in `backwards`
   const Entry* in;       // rows (STRIDE)
   const Entry* out;      // rows (STRIDE)
-  Entry* by_out;         // rows (STRIDE): gradients w.r.t. `out`, then by `in`
+  Entry* out_grad;       // rows (STRIDE): gradients w.r.t. `out`, then w.r.t. `in`
   const float* moments;  // rows (2)
   Gains of;
-  float* partials;       // (pieces, TOTAL_FLOATS), from this layer's part on. HALF: a piece is a tile
+  float* partial_sums;       // (splits, TOTAL_FLOATS), from this layer's part on. HALF: a split is a tile
 };
 
 // ---- the lanes of a row ----
@@ -59,7 +60,7 @@ DEVICE int lane_of(const Team) { return 0; }
 #endif
 
 // Numbers of a row that one thread has in registers: entries lane, lane + 32, ... on a GPU, all on a CPU. After the row they are 0.
-typedef float Lane[STRIPS * CHAINS_OF_LANE];
+typedef float Lane[SEGMENTS * CHAINS_OF_LANE];
 
 // Call visit(i, n) for entries n < COUNT, of which n is the i-th one of a Lane.
 template <int COUNT, class Visit> DEVICE void each_entry(const Team team, Visit visit) {
@@ -75,8 +76,8 @@ template <class Value> DEVICE void fill(const Team team, Lane& x, Value value) {
 // Return the sum over a row. add(sum, i): the sum with the i-th number of a Lane.
 template <class Add> DEVICE float sum_of_row(Add add) {
   float chain[CHAINS_OF_LANE]{};
-  UNROLL for (int strip = 0; strip < STRIPS; ++strip) {
-    for (int c = 0; c < CHAINS_OF_LANE; ++c) chain[c] = add(chain[c], strip * CHAINS_OF_LANE + c);
+  UNROLL for (int segment = 0; segment < SEGMENTS; ++segment) {
+    for (int c = 0; c < CHAINS_OF_LANE; ++c) chain[c] = add(chain[c], segment * CHAINS_OF_LANE + c);
   }
   UNROLL for (int half = CHAINS_OF_ROW / 2; half > 0; half /= 2) {
 #ifdef __CUDACC__
@@ -103,7 +104,7 @@ template <class Visit> DEVICE void each_row(const int rows, const int tile, cons
 // ---- passes ----
 
 DEVICE void normalise_tile(const Rows& call, const Team team, const int e) {
-  release_next();  // equal(dropped statement): GPU speed only
+  release_next();  // mutant(dropped statement): GPU speed only
   if (!computes(team) || (call.skip != nullptr && *call.skip > 0.0f)) return;
   each_row(call.rows, call.tile, e, [&](const size_type row) INLINED {
     const Entry* const in = call.in + row * STRIDE;
@@ -136,14 +137,14 @@ DEVICE void normalise_tile(const Rows& call, const Team team, const int e) {
 struct BackwardRow {
   const Entry* in;
   const Entry* out;
-  Entry* by_out;
+  Entry* out_grad;
   float mean, scale;
 
   DEVICE BackwardRow(const Norm& call, const size_type row)
-      : in(call.in + row * STRIDE), out(call.out + row * STRIDE), by_out(call.by_out + row * STRIDE), mean(call.moments[2 * row]),
-        scale(call.moments[2 * row + 1]) {}
+      : in(call.in + row * STRIDE), out(call.out + row * STRIDE), out_grad(call.out_grad + row * STRIDE),
+        mean(call.moments[2 * row]), scale(call.moments[2 * row + 1]) {}
   // Gradient w.r.t. gain[n] y + bias[n], and y.
-  DEVICE float by_scaled(const int n) const { return number(by_out[n]) * activation_gradient<RELU>(number(out[n])); }
+  DEVICE float scaled_grad(const int n) const { return number(out_grad[n]) * activation_gradient<RELU>(number(out[n])); }
   DEVICE float normalised(const int n) const { return (number(in[n]) - mean) * scale; }
 };
 
@@ -156,23 +157,23 @@ DEVICE void backward_tile(const Norm& call, const Team team, const int e) {
   Lane gains{}, biases{};
   each_row(rows_of(call.learn), call.tile, e, [&](const size_type row) INLINED {
     const BackwardRow of(call, row);
-    Lane slope, y;
-    fill(team, slope, [&](int, int n) INLINED { return of.by_scaled(n); });
+    Lane grad, y;
+    fill(team, grad, [&](int, int n) INLINED { return of.scaled_grad(n); });
     fill(team, y, [&](int, int n) INLINED { return of.normalised(n); });
     if constexpr (HALF) each_entry<WIDTH>(team, [&](int i, int) INLINED {
-      gains[i] = math::fma(slope[i], y[i], gains[i]);
-      biases[i] += slope[i];
+      gains[i] = math::fma(grad[i], y[i], gains[i]);
+      biases[i] += grad[i];
     });
-    fill(team, slope, [&](int i, int n) INLINED { return slope[i] * call.of.gain[n]; });
+    fill(team, grad, [&](int i, int n) INLINED { return grad[i] * call.of.gain[n]; });
     // Means of the gradient, and of its product with the normalised row.
-    const float mean = sum_of_row([&](float sum, int i) INLINED { return sum + slope[i]; }) / (float)WIDTH;
-    const float with = sum_of_row([&](float sum, int i) INLINED { return math::fma(slope[i], y[i], sum); }) / (float)WIDTH;
+    const float mean = sum_of_row([&](float sum, int i) INLINED { return sum + grad[i]; }) / (float)WIDTH;
+    const float with = sum_of_row([&](float sum, int i) INLINED { return math::fma(grad[i], y[i], sum); }) / (float)WIDTH;
     each_entry<WIDTH>(team, [&](int i, int n) INLINED {
-      put(of.by_out[n], of.scale * (slope[i] - mean - y[i] * with));
+      put(of.out_grad[n], of.scale * (grad[i] - mean - y[i] * with));
     });
   });
   if constexpr (HALF) {
-    float* const to = call.partials + (size_type)e * TOTAL_FLOATS;
+    float* const to = call.partial_sums + (size_type)e * TOTAL_FLOATS;
     each_entry<WIDTH>(team, [&](int i, int n) INLINED {
       to[n * GAIN_STRIDE] = gains[i];
       to[BIASES_AT + n] = biases[i];
@@ -180,7 +181,7 @@ DEVICE void backward_tile(const Norm& call, const Team team, const int e) {
   }
 }
 
-// Sums of one thread over rows, of its columns of a strip.
+// Sums of one thread over rows, of its columns of a segment.
 struct Columns {
   float gain[CHAINS_OF_LANE], bias[CHAINS_OF_LANE];
   DEVICE void add(const Columns& other) {
@@ -189,16 +190,16 @@ struct Columns {
   }
 };
 
-// Not HALF: add up the gradients w.r.t. the gains and biases of a strip over the blocks of a piece, so that bits depend only on
+// Not HALF: add up the gradients w.r.t. the gains and biases of a segment over the blocks of a split, so that bits depend only on
 // blocks. Runs before `backwards`, which replaces the gradients w.r.t. `out`.
-DEVICE void learn_strip(const Norm& call, const Team team, const int e) {
+DEVICE void learn_segment(const Norm& call, const Team team, const int e) {
   const Learn& learn = call.learn;
-  const int piece = e / STRIPS, first = e % STRIPS * CHAINS_OF_ROW + lane_of(team);
+  const int split = e / SEGMENTS, first = e % SEGMENTS * CHAINS_OF_ROW + lane_of(team);
   const int columns = math::min(CHAINS_OF_LANE, WIDTH - first);
   if (!computes(team) || *learn.skip > 0.0f) return;
   // Add rows in order: rows of a block, blocks of a part, parts.
   Columns sums{};
-  each_part(learn, piece, [&](const int begin, const int end) INLINED {
+  each_part(learn, split, [&](const int begin, const int end) INLINED {
     Columns of_part{};
     for (int b = begin; b < end; ++b) {
       const Sequences of(learn, b);
@@ -206,16 +207,16 @@ DEVICE void learn_strip(const Norm& call, const Team team, const int e) {
       UNROLL_TIMES(4) for (int r = 0; r < of.rows(); ++r) {
         const BackwardRow row(call, of.row(r));
         for (int c = 0; c < columns; ++c) {
-          const float slope = row.by_scaled(first + c);
-          of_block.gain[c] = math::fma(slope, row.normalised(first + c), of_block.gain[c]);
-          of_block.bias[c] += slope;
+          const float grad = row.scaled_grad(first + c);
+          of_block.gain[c] = math::fma(grad, row.normalised(first + c), of_block.gain[c]);
+          of_block.bias[c] += grad;
         }
       }
       of_part.add(of_block);
     }
     sums.add(of_part);
   });
-  float* const to = call.partials + (size_type)piece * TOTAL_FLOATS;
+  float* const to = call.partial_sums + (size_type)split * TOTAL_FLOATS;
   for (int c = 0; c < columns; ++c) {
     to[(first + c) * GAIN_STRIDE] = sums.gain[c];
     to[BIASES_AT + first + c] = sums.bias[c];
@@ -224,5 +225,5 @@ DEVICE void learn_strip(const Norm& call, const Team team, const int e) {
 
 #include "drive/launch.cuh"
 KERNEL(normalise, Rows, (call.rows + call.tile - 1) / call.tile, normalise_tile(call, team, e))
-KERNEL(gradient, Norm, call.learn.pieces * STRIPS, learn_strip(call, team, e))
+KERNEL(gradient, Norm, call.learn.splits * SEGMENTS, learn_segment(call, team, e))
 KERNEL(backwards, Norm, (rows_of(call.learn) + call.tile - 1) / call.tile, backward_tile(call, team, e))

@@ -72,10 +72,10 @@ template <int M, int N> struct TiledAccumulator : Accumulator<M, N, TiledSplit<M
 };
 #else
 DEVICE void copy_async(bf16* to, const bf16* from, const bool there) {
-  // equal(swap <, constant 2): one element more, never read. equal(constant 3): 9e-41 squared is 0
+  // mutant(swap <, constant 2): one element more, never read. mutant(constant 3): 9e-41 squared is 0
   for (int k = 0; k < 8; ++k) to[k].bits = there ? from[k].bits : (u16)0;
 }
-// equal(constant): outputs of rows that are never read
+// mutant(constant): outputs of rows that are never read
 DEVICE void copy_async(float* to, const float* from, const bool there) { *to = there ? *from : 0.0f; }
 DEVICE void commit_stage() {}
 template <int LEFT> DEVICE void wait_stages() {}

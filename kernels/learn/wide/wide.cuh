@@ -1,7 +1,7 @@
 // wide.cuh -- Forward and backward passes on tensor cores, for networks whose weights exceed a block's shared memory.
 //
 // A block has ROWS rows (a power of two, at least 16) of one tower in shared memory. Weights come from the L2 cache, packed as
-// `fragments`: bfloat16 in the order of B fragments, so that a warp loads a block of 16 x 16 as 16 bytes per lane. Those of all
+// `fragments`: bfloat16 in the order of B fragments, so that a warp loads an MMA tile of 16 x 16 as 16 bytes per lane. Those of all
 // layers for forward passes come first. For backward passes the transposed weights follow, of all layers but the first ones.
 #pragma once
 #include "learn/mma/tensor.cuh"
@@ -9,7 +9,7 @@
 
 // ---- weights as fragments ----
 
-constexpr int LANE_ENTRIES = 8;  // of a block of 16 x 16, in one lane
+constexpr int LANE_ELEMENTS = 8;  // elements of an MMA tile (16 x 16) in one lane
 
 // Offset in `fragments` of layer (tower, layer), for forward or backward passes.
 constexpr int fragments_before(const bool forward, const int tower, const int layer) {
@@ -21,14 +21,14 @@ constexpr int fragments_before(const bool forward, const int tower, const int la
   }
   return sum;
 }
-// equal(constant): no further tower exists
+// mutant(constant): no further tower exists
 constexpr int FORWARD_FRAGMENTS = fragments_before(true, TOWERS, 0), FRAGMENTS = fragments_before(false, TOWERS, 0);
 
-// Index of entry (k, n) of a B operand with K rows. In the block at (k, n), lane 4 (n % 8) + k % 8 / 2 has k and k + 1, then those
+// Index of element (k, n) of a B operand with K rows. In the tile at (k, n), lane 4 (n % 8) + k % 8 / 2 has k and k + 1, then those
 // 8 further in k, then the same 8 further in n.
 template <int K> DEVICE int place_of(const int k, const int n) {
   const int block = n / 16 * (K / 16) + k / 16, lane = n % 8 * 4 + k % 8 / 2, word = n % 16 / 8 * 2 + k % 16 / 8;
-  return block * 256 + lane * LANE_ENTRIES + word * 2 + k % 2;
+  return block * 256 + lane * LANE_ELEMENTS + word * 2 + k % 2;
 }
 
 // Weights of a network as kernels read them.
@@ -142,38 +142,38 @@ struct NoWeights {};
 template <int T> using WideTower = TowerRows<T, NoWeights>;
 
 // Floats of an observation that a thread loads at once. Rows are aligned to as many.
-constexpr int PIECE = OBS % 4 == 0 ? 4 : OBS % 2 == 0 ? 2 : 1;
-struct alignas(TEAM > 1 ? 4 * PIECE : 4) Piece { float of[PIECE]; };
+constexpr int VECTOR = OBS % 4 == 0 ? 4 : OBS % 2 == 0 ? 2 : 1;
+struct alignas(TEAM > 1 ? 4 * VECTOR : 4) ObsVector { float of[VECTOR]; };
 
 // Store the observations of all rows where `forward` reads them. row_at(m): observation of row m in memory, or null for zeros.
 template <int T, class RowAt>
 DEVICE void put_observations(const Team team, WideTower<T>& tower, const float* center, const float* scale, RowAt row_at) {
   const auto to = tower.observations();
 #if OBSERVED == OBSERVED_FLOATS
-  // equal(swap / 2): loads more before it stores
-  constexpr int ACROSS = OBS / PIECE, PIECES = ROWS * ACROSS, OWN = own_count(PIECES), MOST = 24 / PIECE;
+  // mutant(swap / 2): loads more before it stores
+  constexpr int ACROSS = OBS / VECTOR, VECTORS = ROWS * ACROSS, OWN = own_count(VECTORS), MOST = 24 / VECTOR;
   constexpr int AT_ONCE = OWN < MOST ? OWN : MOST;  // all loads are issued before the first store
-  for (int first = team.rank; first < PIECES; first += AT_ONCE * TEAM) {
-    Piece kept[AT_ONCE];
+  for (int first = team.rank; first < VECTORS; first += AT_ONCE * TEAM) {
+    ObsVector loaded[AT_ONCE];
     UNROLL for (int j = 0; j < AT_ONCE; ++j) {
       const int i = first + j * TEAM;
-      const float* const row = i < PIECES ? row_at(i / ACROSS) : nullptr;
-      kept[j] = row == nullptr ? Piece{} : *(const Piece*)(row + i % ACROSS * PIECE);
+      const float* const row = i < VECTORS ? row_at(i / ACROSS) : nullptr;
+      loaded[j] = row == nullptr ? ObsVector{} : *(const ObsVector*)(row + i % ACROSS * VECTOR);
     }
     UNROLL for (int j = 0; j < AT_ONCE; ++j) {
       const int i = first + j * TEAM;
-      if (i >= PIECES) continue;
-      const int m = i / ACROSS, d = i % ACROSS * PIECE;
-      UNROLL for (int k = 0; k < PIECE; ++k) kept[j].of[k] = seen(kept[j].of[k], center, scale, d + k);
-      if constexpr (PIECE == 1) to.row(m)[d] = kept[j].of[0];
-      UNROLL for (int k = 0; k + 1 < PIECE; k += 2) to.two(m, d + k) = pair(kept[j].of[k], kept[j].of[k + 1]);
+      if (i >= VECTORS) continue;
+      const int m = i / ACROSS, d = i % ACROSS * VECTOR;
+      UNROLL for (int k = 0; k < VECTOR; ++k) loaded[j].of[k] = normalize_entry(loaded[j].of[k], center, scale, d + k);
+      if constexpr (VECTOR == 1) to.row(m)[d] = loaded[j].of[0];
+      UNROLL for (int k = 0; k + 1 < VECTOR; k += 2) to.two(m, d + k) = pair(loaded[j].of[k], loaded[j].of[k + 1]);
     }
   }
 #else
   for (int i : team.each(ROWS * OBS_ACROSS)) {
     const int m = i / OBS_ACROSS, first = i % OBS_ACROSS * OBS_AT_ONCE;
     const Observed* const row = row_at(m);
-    const auto put = [&](int d, float x) INLINED { to.row(m)[d] = seen(x, center, scale, d); };
+    const auto put = [&](int d, float x) INLINED { to.row(m)[d] = normalize_entry(x, center, scale, d); };
     if (row == nullptr) for (int d = first; d < OBS && d < first + OBS_AT_ONCE; ++d) put(d, 0.0f);
     else each_at_once(row, first, put);
   }

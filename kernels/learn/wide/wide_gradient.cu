@@ -1,6 +1,7 @@
-// wide_gradient.cu -- Gradients of the PPO and A2C losses by the outputs of all layers of a wide network, row by row.
+// wide_gradient.cu -- Gradients of the PPO and A2C losses w.r.t. the outputs of all layers of a wide network, row by row.
 //
 // They are stored for wide_sums.cu, with the layers' inputs. A block has one tile of ROWS rows and one tower.
+// call: kernel arguments (drive/launch.cuh).
 #include "learn/wide/wide.cuh"
 #include "learn/wide/wide_rows.cuh"
 #include "learn/mma/tile.cuh"
@@ -12,11 +13,11 @@ struct Workspace {
 
 // Copy all rows of a matrix to `to`, without gaps between rows.
 template <int COLUMNS> DEVICE void store_matrix(const Team team, const Matrix<COLUMNS> from, bf16* to) {
-  constexpr int PIECES = COLUMNS / 8;  // of 16 bytes, in a row
-  UNROLL_TIMES(4) for (int i = team.rank; i < ROWS * PIECES; i += TEAM) {
-    Four piece;
-    piece.load((const float*)(from.row(i / PIECES) + i % PIECES * 8));
-    piece.store((float*)(to + (size_type)i * 8));
+  constexpr int VECTORS = COLUMNS / 8;  // of 16 bytes, in a row
+  UNROLL_TIMES(4) for (int i = team.rank; i < ROWS * VECTORS; i += TEAM) {
+    Four vector;
+    vector.load((const float*)(from.row(i / VECTORS) + i % VECTORS * 8));
+    vector.store((float*)(to + (size_type)i * 8));
   }
 }
 
@@ -43,7 +44,7 @@ template <int T> DEVICE void learn_tower(const WideLearn& about, const Team team
   const auto load_rows = [&]() INLINED {  // prefetched during the last layer
     each_own_row(team, [&](int k, int m) INLINED {
       there[k] = work.tile.row[m] >= 0;
-      if (there[k]) row[k].load(call, Place(call, work.tile.row[m]));
+      if (there[k]) row[k].load(call, RowIndex(call, work.tile.row[m]));
     });
   };
   wide_forward(team, tower, weights, load_rows, [&](auto layer) INLINED {
@@ -52,7 +53,7 @@ template <int T> DEVICE void learn_tower(const WideLearn& about, const Team team
   });
   const Moments moments = call.moments[call.epoch * call.minibatches + call.minibatch];
   float reported[REPORTED] = {};
-  // Differentiate the loss of each row by the outputs of the network.
+  // Differentiate the loss of each row w.r.t. the outputs of the network.
   each_own_row(team, [&](int k, int m) INLINED {
     float metric[METRICS];
     differentiate<T>(of, tower, m, there[k], row[k], moments, metric);
@@ -61,14 +62,14 @@ template <int T> DEVICE void learn_tower(const WideLearn& about, const Team team
   team.sync();  // gradients w.r.t. outputs are written before they are read
   wide_backward(team, tower, weights, [&](auto layer) INLINED {
     constexpr int L = decltype(layer)::NUMBER % LAYERS;
-    store_matrix(team, tower.template outputs_of<L>(), rows_of_slopes<T, L>(about) + first * decltype(layer)::OUT_PAD);
+    store_matrix(team, tower.template outputs_of<L>(), rows_of_gradients<T, L>(about) + first * decltype(layer)::OUT_PAD);
   });
   float* const sums = about.reported + ((size_type)tile * TOWERS + T) * METRICS;
   sum_members(team, reported, work.tile.sums, [&](int k, float sum) INLINED { sums[k] = sum; });
 }
 
 DEVICE void learn_tile(const WideLearn& call, const Team team, Workspace& work, const int e) {
-  // equal(swap ==): towers are exchanged, and each writes to its own memory
+  // mutant(swap ==): towers are exchanged, and each writes to its own memory
   if (e % TOWERS == 0) learn_tower<0>(call, team, work, e / TOWERS);
   else learn_tower<TOWERS - 1>(call, team, work, e / TOWERS);
 }

@@ -2,6 +2,7 @@
 //
 // Matrices of `capacity` rows in bfloat16: normalised observations, then for each layer of each tower its outputs, if it is hidden,
 // and the gradients w.r.t. them.
+// call: kernel arguments (drive/launch.cuh).
 #pragma once
 #include "drive/halves.cuh"
 #include "learn/layers.cuh"
@@ -10,7 +11,7 @@
 struct WideLearn {
   int from, count;                // rows of the minibatch that this launch processes: [from, from + count)
   int capacity;                   // rows of the matrices
-  int adds;                       // 1: add to `partials`, which has the gradients of earlier rows
+  int adds;                       // 1: add to `partial_sums`, which has the gradients of earlier rows
   Learn learn;
   const int* table;               // number of rows, rows of each chunk or 0 if they differ, then the arrays of struct Chunks
   bf16* rows;                     // the matrices
@@ -20,18 +21,18 @@ struct WideLearn {
 };
 
 // Columns of all matrices before the outputs of layer (tower, layer), or before the gradients w.r.t. them.
-constexpr int columns_before(const bool slopes, const int tower, const int layer) {
+constexpr int columns_before(const bool gradients, const int tower, const int layer) {
   int sum = padded(WIDTH[0][0]);
   for (int t = 0; t <= tower; ++t) {
     for (int l = 0; l < (t < tower ? LAYERS : layer); ++l) sum += (l < LAYERS - 1 ? 2 : 1) * padded(WIDTH[t][l + 1]);
   }
-  return sum + (slopes && layer < LAYERS - 1 ? padded(WIDTH[tower][layer + 1]) : 0);
+  return sum + (gradients && layer < LAYERS - 1 ? padded(WIDTH[tower][layer + 1]) : 0);
 }
 // Matrices (capacity, OUT_PAD) of a layer's outputs and of the gradients w.r.t. them, and (capacity, IN_PAD) of its inputs.
 template <int T, int L> DEVICE bf16* rows_of_outputs(const WideLearn& call) {
   return call.rows + (size_type)columns_before(false, T, L) * call.capacity;
 }
-template <int T, int L> DEVICE bf16* rows_of_slopes(const WideLearn& call) {
+template <int T, int L> DEVICE bf16* rows_of_gradients(const WideLearn& call) {
   return call.rows + (size_type)columns_before(true, T, L) * call.capacity;
 }
 template <int T, int L> DEVICE bf16* rows_of_inputs(const WideLearn& call) {

@@ -1,8 +1,9 @@
 // wide_sums.cu -- Weight gradients of a wide network: sums over the rows that wide_gradient.cu has stored.
 //
 // Each layer's weights are cut into tiles of at most MOST_OUT x MOST_IN, whose accumulators are in a block's registers. The rows
-// are divided into `pieces` splits. Element e is split e / TILES of tile e % TILES.
+// are divided into call.learn.splits splits. Element e is split e / TILES of tile e % TILES.
 // Constants: ROWS, as in wide_gradient.cu, MOST_OUT, MOST_IN, SLAB (rows of a stage), multiples of 16, STAGES (in shared memory).
+// call: kernel arguments (drive/launch.cuh).
 #include "learn/wide/wide_rows.cuh"
 #include "learn/loss.cuh"
 #include "learn/wide/pipeline.cuh"
@@ -26,10 +27,10 @@ template <class Here>
 DEVICE void sum_tile(const WideLearn& call, const Team team, Workspace& work, const int number, const int m, const int n) {
   constexpr int T = Here::NUMBER / LAYERS, L = Here::NUMBER % LAYERS;
   constexpr int M = part_of(Here::OUT_PAD, MOST_OUT), N = part_of(Here::IN_PAD, MOST_IN);
-  const bf16* const slopes = rows_of_slopes<T, L>(call);
+  const bf16* const out_grad = rows_of_gradients<T, L>(call);
   const bf16* const inputs = rows_of_inputs<T, L>(call);
-  const int slabs = (call.count + SLAB - 1) / SLAB, shares = call.learn.pieces;
-  const int begin = share(number, slabs, shares), end = share(number + 1, slabs, shares);
+  const int slabs = (call.count + SLAB - 1) / SLAB, splits = call.learn.splits;
+  const int begin = split_begin(number, slabs, splits), end = split_begin(number + 1, slabs, splits);
   const auto left = [&](int slab) INLINED { return Matrix<M>{work.slabs[(slab - begin) % STAGES]}; };
   const auto right = [&](int slab) INLINED { return Matrix<N>{work.slabs[(slab - begin) % STAGES] + SLAB * (M + SKEW)}; };
   // Prefetch one stage.
@@ -38,7 +39,7 @@ DEVICE void sum_tile(const WideLearn& call, const Team team, Workspace& work, co
       for (int i : team.each(SLAB * M / 8)) {
         const int row = slab * SLAB + i / (M / 8), k = i % (M / 8) * 8;
         const bool there = row < call.count && m + k < Here::OUT_PAD;
-        copy_async(left(slab).row(i / (M / 8)) + k, slopes + (size_type)row * Here::OUT_PAD + m + k, there);
+        copy_async(left(slab).row(i / (M / 8)) + k, out_grad + (size_type)row * Here::OUT_PAD + m + k, there);
       }
       for (int i : team.each(SLAB * N / 8)) {
         const int row = slab * SLAB + i / (N / 8), k = i % (N / 8) * 8;
@@ -46,7 +47,7 @@ DEVICE void sum_tile(const WideLearn& call, const Team team, Workspace& work, co
         copy_async(right(slab).row(i / (N / 8)) + k, inputs + (size_type)row * Here::IN_PAD + n + k, there);
       }
     }
-    commit_stage();  // equal(dropped statement): a CPU copies immediately
+    commit_stage();  // mutant(dropped statement): a CPU copies immediately
   };
   TiledAccumulator<M, N> sums;
   sums.clear();
@@ -59,7 +60,7 @@ DEVICE void sum_tile(const WideLearn& call, const Team team, Workspace& work, co
     sums.template add<SLAB>(team, left(slab), right(slab), n == 0);
   }
   // Epilogue: store the accumulators, or add them to the gradients of earlier rows.
-  float* const gradient = call.learn.partials + (size_type)number * GRADIENT_FLOATS + before(GRADIENT, T, L);
+  float* const gradient = call.learn.partial_sums + (size_type)number * GRADIENT_FLOATS + before(GRADIENT, T, L);
   const auto put = [&](float& to, float sum) INLINED { to = call.adds ? to + sum : sum; };
   sums.each(team, [&](int i, int j, float c, float d) INLINED {
     if (m + i >= Here::OUT || n + j >= Here::IN_PAD) return;
@@ -80,21 +81,21 @@ template <class Here = Layer<0, 0>, class Visit> DEVICE void visit_tile(const in
   else if constexpr (Here::NUMBER + 1 < TOWERS * LAYERS) visit_tile<typename Here::Next>(e - COUNT, visit);
 }
 
-DEVICE void sum_share(const WideLearn& call, const Team team, Workspace& work, const int e) {
+DEVICE void sum_split(const WideLearn& call, const Team team, Workspace& work, const int e) {
   if (*call.learn.skip > 0.0f) return;
   const int number = e / TILES, tile = e % TILES;
   visit_tile(tile, [&](auto layer, int m, int n) INLINED { sum_tile<decltype(layer)>(call, team, work, number, m, n); });
   // The blocks of the last tile also add up the reported metrics.
   if (tile != TILES - 1) return;
-  float* const sums = call.learn.partials + (size_type)(number + 1) * GRADIENT_FLOATS - METRICS;
+  float* const sums = call.learn.partial_sums + (size_type)(number + 1) * GRADIENT_FLOATS - METRICS;
   const int tiles = (call.count + ROWS - 1) / ROWS * TOWERS;
   for (int k : team.each(REPORTED)) {
     float sum = call.adds ? sums[k] : 0.0f;
-    for (int i = number; i < tiles; i += call.learn.pieces) sum += call.reported[(size_type)i * METRICS + k];
+    for (int i = number; i < tiles; i += call.learn.splits) sum += call.reported[(size_type)i * METRICS + k];
     sums[k] = sum;
   }
 }
 
 #define BUSY_THREADS (2 * TEAM)  // per SM: two blocks, so that one runs while the other waits
 #include "drive/launch.cuh"
-KERNEL(wide_sums, WideLearn, TILES * call.learn.pieces, sum_share(call, team, *work, e))
+KERNEL(wide_sums, WideLearn, TILES * call.learn.splits, sum_split(call, team, *work, e))

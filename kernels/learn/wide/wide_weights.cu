@@ -1,4 +1,6 @@
 // wide_weights.cu -- Pack weights as `fragments` (wide.cuh).
+//
+// call: kernel arguments (drive/launch.cuh).
 #include "learn/wide/wide.cuh"
 
 struct Workspace {};
@@ -12,10 +14,10 @@ template <class Here> DEVICE float weight_at(Here, const float* weights, const i
   return n < Here::OUT && k < Here::IN ? weights[n * Here::IN + k] : 0.0f;
 }
 
-// Pack one lane's part of one block: entries [i, i + 8) of a layer in one direction.
-template <bool FORWARD, class Here> DEVICE void lay_lane(const WideWeights& call, Here here, const int i, bf16* to) {
+// Pack the fragment of one thread in one MMA tile (16 x 16): elements [i, i + 8) of a layer in one direction.
+template <bool FORWARD, class Here> DEVICE void pack_lane(const WideWeights& call, Here here, const int i, bf16* to) {
   constexpr int K = FORWARD ? Here::IN_PAD : Here::OUT_PAD;
-  const int block = i / 256, lane = i % 256 / LANE_ENTRIES;
+  const int block = i / 256, lane = i % 256 / LANE_ELEMENTS;
   const float* const weights = call.tensors[2 * Here::NUMBER];
   UNROLL for (int word = 0; word < 4; ++word) {
     const int k = block % (K / 16) * 16 + word % 2 * 8 + lane % 4 * 2, n = block / (K / 16) * 16 + word / 2 * 8 + lane / 4;
@@ -24,14 +26,14 @@ template <bool FORWARD, class Here> DEVICE void lay_lane(const WideWeights& call
   }
 }
 
-// Pack entries [at, at + 8) of the fragments.
-template <bool FORWARD = true, class Here = Layer<0, 0>> DEVICE void lay_entries(const WideWeights& call, const int at) {
+// Pack elements [at, at + 8) of the fragments.
+template <bool FORWARD = true, class Here = Layer<0, 0>> DEVICE void pack_elements(const WideWeights& call, const int at) {
   constexpr int FIRST = fragments_before(FORWARD, Here::NUMBER / LAYERS, Here::NUMBER % LAYERS);
-  constexpr int ENTRIES = FORWARD || !Here::FIRST ? Here::OUT_PAD * Here::IN_PAD : 0;
-  if (at < FIRST + ENTRIES) lay_lane<FORWARD>(call, Here{}, at - FIRST, call.fragments + at);
-  else if constexpr (Here::NUMBER + 1 < TOWERS * LAYERS) lay_entries<FORWARD, typename Here::Next>(call, at);
-  else if constexpr (FORWARD) lay_entries<false>(call, at);
+  constexpr int ELEMENTS = FORWARD || !Here::FIRST ? Here::OUT_PAD * Here::IN_PAD : 0;
+  if (at < FIRST + ELEMENTS) pack_lane<FORWARD>(call, Here{}, at - FIRST, call.fragments + at);
+  else if constexpr (Here::NUMBER + 1 < TOWERS * LAYERS) pack_elements<FORWARD, typename Here::Next>(call, at);
+  else if constexpr (FORWARD) pack_elements<false>(call, at);
 }
 
 #include "drive/launch.cuh"
-KERNEL(lay_fragments, WideWeights, FRAGMENTS / LANE_ENTRIES, lay_entries(call, e * LANE_ENTRIES))
+KERNEL(pack_fragments, WideWeights, FRAGMENTS / LANE_ELEMENTS, pack_elements(call, e * LANE_ELEMENTS))

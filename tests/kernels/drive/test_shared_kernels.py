@@ -50,7 +50,7 @@ def test_environments_side_by_side_pass_the_check(name):
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "far", [{}, {"rows_near": False}, {"rows_near": False, "state_near": False}]
+    "far", [{}, {"rows_on_chip": False}, {"rows_on_chip": False, "state_on_chip": False}]
 )
 def test_near_and_far_memory_have_the_same_bits(far):
     spec = spec_of()

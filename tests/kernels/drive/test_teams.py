@@ -90,8 +90,8 @@ NEAR = [
 ]
 FAR = {
     "obs_far": {"observations": Observations.DIRECT},
-    "rows_far": {"rows_near": False},
-    "state_far": {"state_near": False},
+    "rows_far": {"rows_on_chip": False},
+    "state_far": {"state_on_chip": False},
 }
 
 

@@ -41,18 +41,18 @@ def passed(unit, tile, executor, layout, weights, given):
     rows = n * agents * (1 if at is None else len(at))
     found = [walled(torch.zeros(rows, *more, device=obs.device)) for more in ((layout.size,), ())]
     # So that a team has several tiles, and some have fewer; or one team has all.
-    shares = max(1, -(-rows // tile) // 3) if at is None else 1
+    teams = max(1, -(-rows // tile) // 3) if at is None else 1
     pointers = {
         "obs": obs,
         "at": at,
         "center": normal and normal[0],
         "scale": normal and normal[1],
-        "copies": None,
+        "packed": None,
     }
     pointers |= {"parameters": found[0], "value": found[1]} | tensor.weight_pointers(weights)
-    ints = {"rows": rows, "num_envs": n, "agents": agents, "shares": shares}
+    ints = {"rows": rows, "num_envs": n, "agents": agents, "teams": teams}
     call = make_call(ints, pointers, structs={"sample": distribution_of(layout.size).call()})
-    executor.build(unit).launch("forward_rows", call, shares, rows)
+    executor.build(unit).launch("forward_rows", call, teams, rows)
     return found
 
 
@@ -185,7 +185,7 @@ def assert_drawn(way, actions, n, executor):
         executor=executor,
         arithmetic=way,
     )
-    case.steps.lay_out()
+    case.steps.pack()
     obs, mask = (walled(case.columns[name][0]) for name in ("obs", "mask"))
     batch = Batch(envs.get("cartpole"), n, executor=executor)
     batch.reset(5)
@@ -208,12 +208,12 @@ def assert_drawn(way, actions, n, executor):
             "at": None,
             "center": None,
             "scale": None,
-            "copies": case.steps.copies,
+            "packed": case.steps.packed,
         }
         pointers |= {"parameters": parameters, "value": empty()} | way.pointers(case.steps)
-        ints = {"rows": rows, "num_envs": n, "agents": 3, "shares": -(-rows // tile)}
+        ints = {"rows": rows, "num_envs": n, "agents": 3, "teams": -(-rows // tile)}
         call = make_call(ints, pointers, structs={"sample": sample})
-        program.launch("forward_rows", call, ints["shares"], rows)
+        program.launch("forward_rows", call, ints["teams"], rows)
         return pointers["value"]
 
     together, apart, parameters = drawn(), drawn(), empty(case.layout.size)

@@ -80,7 +80,7 @@ def test_gradients_are_torchs_in_float64(name):
     case = problem(config, **about)
     last = case.gradients.epochs - 1, case.gradients.minibatches - 1
     losses, expected = None, None
-    case.steps.lay_out()
+    case.steps.pack()
     case.gradients.arrange()
     losses, expected = reference(case, *last)
     found = compute(case, *last)
@@ -100,16 +100,16 @@ def outputs(case, arithmetic, executor):
     rows, size = len(obs), case.layout.size
     tile, unit = arithmetic.forward_unit(case.layout, case.distribution, executor, rows)
     logits, value = walled(torch.zeros(rows, size)), walled(torch.zeros(rows))
-    pointers = {"obs": obs, "at": None, "center": None, "scale": None, "copies": case.steps.copies}
+    pointers = {"obs": obs, "at": None, "center": None, "scale": None, "packed": case.steps.packed}
     pointers |= {"parameters": logits, "value": value} | arithmetic.pointers(case.steps)
     # of which a team has several, and the last ones fewer; a team of threads has all
     tiles = -(-rows // tile)
-    shares = tiles // (1 if not arithmetic.near else 3 if executor.max_team == 1 else tiles)
+    teams = tiles // (1 if not arithmetic.in_block else 3 if executor.max_team == 1 else tiles)
     sample = {"sample": case.distribution.call()}
     call = make_call(
-        {"rows": rows, "num_envs": rows, "agents": 1, "shares": shares}, pointers, structs=sample
+        {"rows": rows, "num_envs": rows, "agents": 1, "teams": teams}, pointers, structs=sample
     )
-    executor.build(unit).launch("forward_rows", call, shares, rows)
+    executor.build(unit).launch("forward_rows", call, teams, rows)
     return logits, value
 
 
@@ -123,7 +123,7 @@ def test_actions_of_bfloat16_factors_differ_where_the_draw_lies_at_a_boundary(sh
     config, found = PPO(num_steps=96, shared_layers=shared), []
     for each in (EXACT, way):
         case = problem(config, envs=64, executor=executor, arithmetic=each)
-        case.steps.lay_out()
+        case.steps.pack()
         found.append(outputs(case, each, executor))
     (exact, values), (near, near_values) = found
     ends, near_ends = (logits.softmax(1).cumsum(1)[:, :-1].contiguous() for logits in (exact, near))
@@ -185,7 +185,7 @@ def test_bits_depend_on_neither_tiles_nor_threads_nor_teams(how):
     found = []
     for executor in (HostExecutor(threads=1), HostExecutor(**EXECUTORS[how])):
         case = problem(config, executor=executor, **about)
-        case.steps.lay_out()
+        case.steps.pack()
         given = outputs(case, EXACT, executor)
         gradient = compute(case, 0, 1)
         found.append(
@@ -234,15 +234,15 @@ def test_pieces_of_any_size_have_the_same_sum():
         case = problem(config, envs=70, obs_dim=3)
         if per_block:  # as on a GPU
             gradients = case.gradients
-            gradients.pieces, gradients.call["pieces"] = gradients.blocks, gradients.blocks
+            gradients.splits, gradients.call["splits"] = gradients.blocks, gradients.blocks
             gradients.call["parts"] = 1
-            gradients.sums = gradients.partials = torch.zeros(
+            gradients.sums = gradients.partial_sums = torch.zeros(
                 gradients.blocks, case.layout.gradient
             )
             chunks = torch.full((gradients.blocks, gradients.chunk_floats), torch.nan)
-            gradients.call["chunks"], gradients.call["partials"] = (
+            gradients.call["chunks"], gradients.call["partial_sums"] = (
                 chunks.data_ptr(),
-                gradients.partials.data_ptr(),
+                gradients.partial_sums.data_ptr(),
             )
             case.steps.attach(gradients)
         found.append(bits(compute(case)))

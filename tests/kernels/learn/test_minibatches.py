@@ -59,7 +59,7 @@ def test_minibatches_share_out_all_rows_block_by_block(envs, agents):
     assert first != [chosen(case, 0, m) for m in range(minibatches)]
 
 
-SHARED = dict.fromkeys(("clip_coef", "ent_coef", "vf_coef", "skip", "center", "scale", "copies"))
+SHARED = dict.fromkeys(("clip_coef", "ent_coef", "vf_coef", "skip", "center", "scale", "packed"))
 SHARED |= {"seed": torch.tensor([11]), "iteration": torch.tensor([3])}
 
 

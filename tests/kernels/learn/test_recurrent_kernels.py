@@ -103,7 +103,7 @@ def problem(
     shard = sequence_shard(Shard(envs), drawn, getattr(config, "num_minibatches", 1))
     task = Task(executor, layout, distribution, config, shard, config.num_steps, agents)
     columns = {name: [part[name] for part in parts] for name in parts[0]}
-    more = {"copies": steps.copies, "start": columns["start"], "first": columns["first"]}
+    more = {"packed": steps.packed, "start": columns["start"], "first": columns["first"]}
     more |= {"critic_obs": columns["critic_obs"]} if critic_dim else {}
     if tensor:
         more |= {"matrices": steps.matrices, "own": steps.weights}
@@ -119,7 +119,7 @@ def problem(
 
 def compute(case, epoch=0, minibatch=0):
     """Compute the gradient of one minibatch and take its step; return it by tensor."""
-    case.steps.lay_out()
+    case.steps.pack()
     case.gradients.arrange()
     case.gradients.compute(epoch, minibatch)
     case.steps.descend(epoch, minibatch)
@@ -244,7 +244,7 @@ def test_gradients_of_sequences_are_torchs_in_float64(name):
     config, about = CASES[name]
     case = problem(config, **about)
     last = case.gradients.epochs - 1, case.gradients.minibatches - 1
-    case.steps.lay_out()
+    case.steps.pack()
     case.gradients.arrange()
     losses, expected = reference(case, *last)
     found = compute(case, *last)
@@ -386,7 +386,7 @@ def test_gradients_of_random_networks_are_torchs_in_float64(seed, draw):
     """
     config, about = draw(seed)
     case = problem(config, **about)
-    case.steps.lay_out()
+    case.steps.pack()
     case.gradients.arrange()
     expected = by_layer(reference(case, 1, 1)[1])
     own = config.network
@@ -411,9 +411,9 @@ def acted(case, rows):
     critic_obs = torch.from_numpy(rng.normal(0, 1, (rows, case.critic_dim)).astype(np.float32))
     start = torch.from_numpy(rng.random(rows) < 0.3).to(torch.uint8)
     after = torch.zeros_like(before)
-    case.steps.lay_out()
+    case.steps.pack()
     for tower in towers_of(task):
-        launches, out = tower.acting(rows, case.steps.copies)
+        launches, out = tower.acting(rows, case.steps.packed)
         read, prefix = (critic_obs, "critic_") if tower.central else (obs, "")
         normal = {name: case.shared[prefix + name] for name in ("center", "scale")}
         launches[0].point(**{"in": read}, **normal)
@@ -571,7 +571,7 @@ def test_a_block_without_sequences_in_a_minibatch_adds_nothing(tensor):
     case.gradients.arrange()
     assert case.gradients.memory["counts"][0, 0].tolist() == [0, 3, 3]
     for minibatch in (1, 0):  # the sums of one are in memory when the other is computed
-        case.steps.lay_out()
+        case.steps.pack()
         expected = torch.cat([x.flatten() for x in reference(case, 0, minibatch)[1]])
         found = torch.cat([x.flatten() for x in compute(case, 0, minibatch)])
         assert (found - expected).norm() <= (0.02 if tensor else 1e-5) * expected.norm()

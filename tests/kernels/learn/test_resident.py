@@ -94,7 +94,7 @@ CPU = {
 def learnt(case, iterations=2):
     """Return by name what some iterations of one rollout leave of a learner."""
     for _ in range(iterations):
-        case.steps.lay_out()
+        case.steps.pack()
         case.gradients.arrange()
         case.gradients.learn(case.steps)
     return kept(case)

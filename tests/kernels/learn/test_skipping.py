@@ -88,12 +88,12 @@ def values_of(executor):
     layout = NetworkLayout(((INPUTS, 3), (INPUTS, 1)), 3)
     distribution = make_distribution(Group("g", 1, INPUTS, spaces.Discrete(3)))
     _, unit = exact_forward_unit(layout, distribution, executor, 5)
-    copies, value = torch.zeros(layout.copied), torch.full((5,), torch.nan)
-    copies[-(INPUTS + 1) * PAD : -PAD : PAD] = 0.5  # the weights of the value, which is column 0
-    copies[-PAD] = -0.0
+    packed, value = torch.zeros(layout.packed), torch.full((5,), torch.nan)
+    packed[-(INPUTS + 1) * PAD : -PAD : PAD] = 0.5  # the weights of the value, which is column 0
+    packed[-PAD] = -0.0
     pointers = {"obs": torch.zeros(5, INPUTS), "at": None, "center": None, "scale": None}
-    pointers |= {"copies": copies, "parameters": None, "value": value}
-    ints = {"rows": 5, "num_envs": 5, "agents": 1, "shares": 1}
+    pointers |= {"packed": packed, "parameters": None, "value": value}
+    ints = {"rows": 5, "num_envs": 5, "agents": 1, "teams": 1}
     call = make_call(ints, pointers, structs={"sample": distribution.call()})
     executor.build(unit).launch("forward_rows", call, 1)
     return words([value])

@@ -148,7 +148,7 @@ def assert_near(name, executor, arithmetic):
     network = partial(rounded_network, tanh=tanh, in_halves=arithmetic is BY_GROUPS)
     leave_borders(case, network(deepcopy(case.policy).cpu().double()))
     last = case.gradients.epochs - 1, case.gradients.minibatches - 1
-    case.steps.lay_out()
+    case.steps.pack()
     case.gradients.arrange()
     _, exact = reference(case, *last)
     losses, ideal = reference(case, *last, network)

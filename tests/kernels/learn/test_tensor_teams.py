@@ -66,7 +66,7 @@ def test_a_team_of_threads_has_the_gradients_of_one_by_matrix_units(arithmetic, 
 )
 def test_a_team_of_threads_has_the_outputs_of_one_by_matrix_units(arithmetic, envs):
     def found(case, executor):
-        case.steps.lay_out()
+        case.steps.pack()
         return outputs(case, arithmetic, executor)
 
     one, other = by_teams(arithmetic, 32, envs, found)

@@ -13,7 +13,7 @@ from other_teams import OTHER_TEAMS, Backwards
 from walled import walled
 
 from cupydrive.algorithms.kernels.layout import PAD, TEAMS, NetworkLayout
-from cupydrive.algorithms.kernels.steps import Steps, UncopiedSteps
+from cupydrive.algorithms.kernels.steps import Steps, UnpackedSteps
 from cupydrive.executors.host import HostExecutor
 
 # rows of fewer numbers than a team has members, and of more
@@ -22,7 +22,7 @@ REPORTED = ("policy_loss", "value_loss", "entropy", "grad_norm", "old_approx_kl"
 
 
 def made(
-    how, pieces, parts=1, strips=1, shares=1, copied=True, target=None, inverse=0.25,
+    how, pieces, parts=1, segments=1, teams=1, packs=True, target=None, inverse=0.25,
     rectified=False, **numbers,
 ):  # fmt: skip
     """Return ``Steps`` along ``pieces``, with a wall behind each array that they read or write."""
@@ -44,19 +44,19 @@ def made(
         "iteration": torch.tensor([3]),
         "metric_sums": walled(torch.zeros(len(REPORTED) + 1)),
     }
-    steps = (Steps if copied else UncopiedSteps)(
+    steps = (Steps if packs else UnpackedSteps)(
         HostExecutor(**how), LAYOUT, weights, REPORTED, shared
     )
-    for name in ("steps", "total", "squares", "copies", "step_size", "corrections"):
+    for name in ("steps", "total", "squares", "packed", "step_size", "corrections"):
         setattr(steps, name, walled(getattr(steps, name)))
     steps.first, steps.second = ([walled(p) for p in of] for of in (steps.first, steps.second))
-    steps.shares, moments = shares, torch.full((2, 2, 4), inverse)
+    steps.teams, moments = teams, torch.full((2, 2, 4), inverse)
     steps.attach(
         SimpleNamespace(parts=parts, sums=walled(pieces), moments=moments, minibatches=2, epochs=2),
         target,
         rectified,
     )
-    steps.strips = steps.call["strips"] = strips
+    steps.segments = steps.call["segments"] = segments
     return steps
 
 
@@ -64,7 +64,7 @@ def bits(tensors):
     return b"".join(t.numpy().tobytes() for t in tensors if t is not None)
 
 
-# Pieces, parts; strips of one team, teams that take the step; whether kernels read copies.
+# Splits, parts; segments of one team, teams that take the step; whether kernels read packed weights.
 SIZES = [
     (100, 3, 1, 1, True),
     (128, 32, 1, 5, False),
@@ -88,7 +88,7 @@ def test_steps_along_any_pieces_are_the_same_by_any_team_in_any_order(sizes):
         for order in (lambda program: program, Backwards):
             steps = made(how, torch.from_numpy(pieces), *sizes[1:])
             steps.program = order(steps.program)
-            steps.lay_out()
+            steps.pack()
             for epoch, minibatch in ((0, 0), (0, 1), (1, 1)):
                 steps.descend(epoch, minibatch)
             assert np.array_equal(steps.total.numpy(), expected)
@@ -101,7 +101,7 @@ def test_steps_along_any_pieces_are_the_same_by_any_team_in_any_order(sizes):
                         *steps.first,
                         *steps.second,
                         steps.steps,
-                        steps.copies,
+                        steps.packed,
                         *shared,
                     )
                 )
@@ -116,7 +116,7 @@ def test_a_team_larger_than_any_row_reads_nothing_behind_the_last():
     """
     pieces, found = torch.full((1, LAYOUT.gradient), 0.125), []
     for how in (OTHER_TEAMS["one thread"], dict(team_threads=TEAMS["update"])):
-        steps = made(how, pieces, shares=LAYOUT.rows)
+        steps = made(how, pieces, teams=LAYOUT.rows)
         steps.descend(0, 0)
         found.append(bits((*steps.weights, *steps.first, *steps.second)))
     assert found[0] == found[1]

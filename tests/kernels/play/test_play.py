@@ -41,7 +41,7 @@ CASES = {  # environment, settings by policy, copies, parameters
         8,
         {"max_episode_steps": 5},
     ),
-    "crews of whole warps": (
+    "warp sets of whole warps": (
         "cartpole",
         cd.PPO(num_steps=4, hidden=(40,)),
         64,
@@ -135,7 +135,7 @@ CASES |= STATEFUL | NORMED
 
 # What others nearly cover is left to `make test-all`.
 NEARLY_COVERED = (
-    "episodes end", "crews of whole warps", "no hidden layer", "Gaussian, wide", "two policies",
+    "episodes end", "warp sets of whole warps", "no hidden layer", "Gaussian, wide", "two policies",
     "two policies, normalised", "MinGRU, two layers, two towers",
 )  # fmt: skip
 SAMPLED = [
@@ -185,23 +185,23 @@ def made(case, device="cpu", precision="float32"):
     )
 
 
-def crew_sizes(run):
-    """Return numbers of environments that crews of ``run`` may have: 1, and as many as share out
+def sizes_of_warp_sets(run):
+    """Return numbers of environments that warp sets of ``run`` may have: 1, and as many as share out
     all of them.
     """
     return sorted({1, max(k for k in (1, 2, 4, 8, 32) if run.num_envs % k == 0)})
 
 
-def crews_of(run, envs):
-    """Return the ``Play`` of crews of ``envs`` environments on a GPU, some of them in a block."""
+def warp_sets_of(run, envs):
+    """Return the ``Play`` of warp sets of ``envs`` environments on a GPU, some of them in a block."""
     layout = play_layout(
         run.batch, policies_of(run.batch, run.rollout.player_of), run.batch.layout.team, envs
     )
-    return Play(run.rollout, replace(layout, crews=4))
+    return Play(run.rollout, replace(layout, warp_sets=4))
 
 
 def threads_of(run, team):
-    """Return the ``Play`` of a crew of so many threads of this machine."""
+    """Return the ``Play`` of a warp set of so many threads of this machine."""
     play = Play(run.rollout, PlayLayout())
     play.program = HostExecutor(team_threads=team).build(
         play_unit(run.batch, policies_of(run.batch, run.rollout.player_of), PlayLayout(team))
@@ -298,7 +298,7 @@ def test_so_it_has_where_products_are_those_of_matrix_units(case, monkeypatch):
         pytest.param("two policies, normalised", 4, True, marks=pytest.mark.slow),
     ],
 )
-def test_a_crew_of_threads_has_the_bytes_of_one(case, team, tensor, monkeypatch):
+def test_a_warp_set_of_threads_has_the_bytes_of_one(case, team, tensor, monkeypatch):
     if tensor:
         monkeypatch.setattr(choice, "EXACT", TENSOR)
     plain, fused = made(case), made(case)
@@ -312,14 +312,14 @@ def test_a_crew_of_threads_has_the_bytes_of_one(case, team, tensor, monkeypatch)
     for name in STATEFUL
 ])  # fmt: skip
 def test_hidden_state_on_tensor_cores_is_that_of_learning(case, monkeypatch):
-    """Within the tolerance of ``check_policy``, and for a crew of threads to the bit what it is for
+    """Within the tolerance of ``check_policy``, and for a warp set of threads to the bit what it is for
     one.
     """
     monkeypatch.setattr(choice, "RECURRENT", TENSOR_RECURRENT)
-    one, crew = made(case), made(case)
+    one, warp_set = made(case), made(case)
     one.rollout.play = Play(one.rollout, PlayLayout())
-    crew.rollout.play = threads_of(crew, 16)
-    assert_alike(one, crew, iterations=2)
+    warp_set.rollout.play = threads_of(warp_set, 16)
+    assert_alike(one, warp_set, iterations=2)
     one.rollout.collect()
     for learner in one.learners.values():
         with torch.no_grad():
@@ -345,7 +345,7 @@ def test_hidden_state_has_the_same_bits_where_learners_store_it(case, monkeypatc
     monkeypatch.setattr(choice, "RECURRENT", TENSOR_RECURRENT)
     near, far = made(case), made(case)
     near.rollout.play = Play(near.rollout, PlayLayout())
-    far.rollout.play = Play(far.rollout, PlayLayout(hidden_near=False))
+    far.rollout.play = Play(far.rollout, PlayLayout(hidden_in_shared=False))
     assert_alike(near, far)
 
 
@@ -369,9 +369,12 @@ def test_a_cpu_takes_the_plain_path_and_says_so():
     assert make_play(run.rollout) == (None, line) and line in repr(run)
 
 
-def test_a_crew_is_some_warps_or_one_larger_team():
-    assert PlayLayout(1, 16, crews=4).threads == 128 and PlayLayout(1, 16, crews=4).block_envs == 64
-    assert PlayLayout(64).threads == 64 and PlayLayout(8, 2, crews=3, warps=4).threads == 384
+def test_a_warp_set_is_some_warps_or_one_larger_team():
+    assert (
+        PlayLayout(1, 16, warp_sets=4).threads == 128
+        and PlayLayout(1, 16, warp_sets=4).block_envs == 64
+    )
+    assert PlayLayout(64).threads == 64 and PlayLayout(8, 2, warp_sets=3, warps=4).threads == 384
 
 
 @pytest.mark.quick(3)
@@ -386,14 +389,14 @@ def test_a_crew_is_some_warps_or_one_larger_team():
     ],
 )
 def test_a_gpu_plays_in_one_launch_with_the_bytes_of_many(case, precision):
-    """Crews of one environment, and of as many as share out all of them; of the blocks the last one
+    """Warp sets of one environment, and of as many as share out all of them; of the blocks the last one
     is not full. With hidden state tensor cores give other bits in many launches.
     """
     plain = made(case, "cuda", precision)
     assert plain.rollout.play is not None
     alone = case in STATEFUL and precision == "bfloat16"
-    plain.rollout.play = crews_of(plain, 1) if alone else None
-    runs = {envs: made(case, "cuda", precision) for envs in crew_sizes(plain)}
+    plain.rollout.play = warp_sets_of(plain, 1) if alone else None
+    runs = {envs: made(case, "cuda", precision) for envs in sizes_of_warp_sets(plain)}
     for envs, run in runs.items():
-        run.rollout.play = crews_of(run, envs)
+        run.rollout.play = warp_sets_of(run, envs)
     assert_alike(plain, *runs.values())

@@ -18,9 +18,9 @@ from cupydrive.algorithms.kernels.play import (
 from cupydrive.codegen.layout import PlayLayout
 from cupydrive.training.begin import make_run
 
-PADDING = 64  # bytes of a crew's or a block's memory that are between its parts
+PADDING = 64  # bytes of a warp set's or a block's memory that are between its parts
 H200 = SimpleNamespace(name="cuda", processors=132, shared_bytes=227 * 1024)
-NETWORKS = [  # environment, settings, threads and environments of a crew
+NETWORKS = [  # environment, settings, threads and environments of a warp set
     ("cartpole", cd.PPO(hidden=(64, 64)), 1, 32),
     ("cartpole", cd.PPO(hidden=(96, 17, 70)), 1, 8),
     ("cartpole", cd.PPO(hidden=(33, 17, 5), shared_layers=True), 1, 8),
@@ -68,7 +68,8 @@ def block_bytes(batch, policies, layout):
 def test_a_block_has_the_bytes_that_its_layout_was_chosen_by(env, settings, team, envs, tensor):
     batch, policies = playing(env, settings, tensor)
     one, two = (
-        block_bytes(batch, policies, PlayLayout(team, envs, crews=crews)) for crews in (1, 2)
+        block_bytes(batch, policies, PlayLayout(team, envs, warp_sets=warp_sets))
+        for warp_sets in (1, 2)
     )
     tiles, weights = (
         sum(of(policy) for policy in policies)

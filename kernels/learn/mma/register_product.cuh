@@ -1,4 +1,4 @@
-// kept.cuh -- Products of ROWS rows with weights that stay in registers from one product to the next: steps of a recurrent layer.
+// register_product.cuh -- Products of ROWS rows with weights that stay in registers for all steps of a recurrent layer.
 //
 // A warp computes 16 of the SIZE units, and each of its threads four neighbouring units of two rows. Fragment columns are permuted
 // for this, so that a thread's accesses to global memory are 8 bytes wide and four threads share a sector. Source of the fragment
@@ -30,7 +30,7 @@ constexpr int QUADS = 2, COLUMNS = 1;
 constexpr bool ALL_WARPS = TEAM == 2 * SIZE;  // otherwise the last warps have no units
 DEVICE bool has_units(const Team team) { return ALL_WARPS || team.rank < 2 * SIZE; }
 // Index of this thread among those that own the same units.
-DEVICE int share_of(const Team team) { return team.rank % WARP_SIZE / 4; }
+DEVICE int bias_sum_of(const Team team) { return team.rank % WARP_SIZE / 4; }
 
 template <class Visit> DEVICE void each_quad(const Team team, Visit visit) {
   const int lane = team.rank % WARP_SIZE;
@@ -39,7 +39,7 @@ template <class Visit> DEVICE void each_quad(const Team team, Visit visit) {
 }
 
 // Product: ROWS x (PARTS x SIZE) = ROWS x K times K x (PARTS x SIZE).
-template <int PARTS, int K> struct KeptProduct {
+template <int PARTS, int K> struct RegisterProduct {
   static constexpr int DEPTH = K / 16, CHAINS = PARTS == 1 ? 3 : 1;  // chains of dependent mma
   u32 weights[PARTS][DEPTH][2][2];
   float sum[CHAINS][PARTS][2][4];
@@ -84,22 +84,22 @@ template <int PARTS, int K> struct KeptProduct {
   }
 };
 #else
-// equal(swap >, swap -, swap / 2, swap / 3): more room, never read
+// mutant(swap >, swap -, swap / 2, swap / 3): more room, never read
 constexpr int ACROSS = SIZE / 4, QUADS = (ROWS * ACROSS + TEAM - 1) / TEAM, COLUMNS = ACROSS > TEAM ? ACROSS / TEAM : 1;
 static_assert(ACROSS % TEAM == 0 || TEAM % ACROSS == 0, "a member owns the same units of each of its rows");
-DEVICE int share_of(const Team team) { return team.rank / ACROSS; }
+DEVICE int bias_sum_of(const Team team) { return team.rank / ACROSS; }
 
 template <class Visit> DEVICE void each_quad(const Team team, Visit visit) {
   for (int k = 0, i = team.rank; i < ROWS * ACROSS; ++k, i += TEAM) visit(Quad{k, i / ACROSS, i % ACROSS * 4, k % COLUMNS});
 }
 
-template <int PARTS, int K> struct KeptProduct {
+template <int PARTS, int K> struct RegisterProduct {
   float weights[K][PARTS * SIZE], sum[ROWS][PARTS * SIZE];
 
   template <class Weight> DEVICE void load(const Team, Weight weight) {
     for (int part = 0; part < PARTS; ++part) {
       for (int unit = 0; unit < SIZE; ++unit) {
-        // equal(swap <): the row beyond is `sum`, which is cleared later
+        // mutant(swap <): the row beyond is `sum`, which is cleared later
         for (int k = 0; k < K; ++k) weights[k][part * SIZE + unit] = first_of(pair(weight(part, unit, k), 0.0f));
       }
     }

@@ -1,6 +1,7 @@
-// pieces.cuh -- Sum of the gradients of a piece's blocks by one CPU thread, in the order of minibatches.cuh: rows of a chunk,
+// splits.cuh -- Sum of the gradients of a split's blocks by one CPU thread, in the order of minibatches.cuh: rows of a chunk,
 // chunks of a part, parts. Each number is added while a chunk's last tile has it in registers. `scratch`, SCRATCH_FLOATS numbers,
-// holds the sums of a chunk, of a part and of the piece.
+// holds the sums of a chunk, of a part and of the split.
+// call: kernel arguments (drive/launch.cuh).
 #pragma once
 #include "learn/exact/network.cuh"
 #include "learn/minibatches.cuh"
@@ -8,7 +9,7 @@
 constexpr int SCRATCH_FLOATS = 3 * CHUNK_FLOATS;
 
 // Copy the gradients of a layer and of those after it from the layout of chunks to the layout of `gradients`.
-template <class Here = Layer<0, 0>> DEVICE void lay_out_gradient(const float* from, float* to) {
+template <class Here = Layer<0, 0>> DEVICE void copy_gradient(const float* from, float* to) {
   constexpr int T = Here::NUMBER / LAYERS, L = Here::NUMBER % LAYERS, AT = before(CHUNK, T, L), TO = before(GRADIENT, T, L);
   constexpr int WEIGHTS = Here::OUT * Here::IN_PAD;
   if constexpr (turned(L)) {
@@ -19,17 +20,17 @@ template <class Here = Layer<0, 0>> DEVICE void lay_out_gradient(const float* fr
     memcpy(to + TO, from + AT, sizeof(float) * WEIGHTS);
   }
   memcpy(to + TO + WEIGHTS, from + AT + chunk_weights(Here::IN, Here::OUT, L), sizeof(float) * Here::OUT_PAD);
-  if constexpr (Here::NUMBER + 1 < TOWERS * LAYERS) lay_out_gradient<typename Here::Next>(from, to);
+  if constexpr (Here::NUMBER + 1 < TOWERS * LAYERS) copy_gradient<typename Here::Next>(from, to);
 }
 
-// Fill `sums` with the gradient of piece `piece` of the blocks. rows_of(block): number of a chunk's rows. learn(block, Sums): adds
+// Fill `sums` with the gradient of split `split` of the blocks. rows_of(block): number of a chunk's rows. learn(block, Sums): adds
 // the chunk.
 template <int REPORTED, class RowsOf, class Chunk>
-DEVICE void add_chunks(const Learn& call, const int piece, float* scratch, float* sums, RowsOf rows_of, Chunk learn) {
+DEVICE void add_chunks(const Learn& call, const int split, float* scratch, float* sums, RowsOf rows_of, Chunk learn) {
   float* const part = scratch + CHUNK_FLOATS;
   float* const all = call.parts > 1 ? part + CHUNK_FLOATS : part;
   bool all_begun = false;
-  each_part(call, piece, [&](const int begin, int end) INLINED {
+  each_part(call, split, [&](const int begin, int end) INLINED {
     while (end > begin && rows_of(end - 1) == 0) --end;
     bool begun = false;
     for (int b = begin; b < end; ++b) {
@@ -40,6 +41,6 @@ DEVICE void add_chunks(const Learn& call, const int piece, float* scratch, float
     all_begun = all_begun || begun;
   });
   if (!all_begun) for (int i = 0; i < CHUNK_FLOATS; ++i) all[i] = 0.0f;
-  lay_out_gradient(all, sums);
+  copy_gradient(all, sums);
   memcpy(sums + GRADIENT_FLOATS - METRICS, all + CHUNK_FLOATS - METRICS, sizeof(float) * REPORTED);
 }
