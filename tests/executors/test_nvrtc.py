@@ -148,6 +148,8 @@ DRAWN = (("HEADS", 2), ("CHOICES", 10), ("LARGEST", 7))
 TILED = (*NETWORK, ("ROWS", 64), *CUT, *LOSS, ("HEADS", 2), ("CHOICES", 10))
 ONE_TOWER = tuple((name, 1 if name == "TOWERS" else value) for name, value in TILED)
 ONE_WIDTHS = "constexpr int WIDTH[TOWERS][LAYERS + 1] = {{5, 64, 40, 11}};\n#define CATEGORICAL 1\n#define GAUSSIAN 0\n"
+NO_HIDDEN_LAYER = tuple((name, 1 if name == "LAYERS" else value) for name, value in TILED)
+NO_WIDTHS = "constexpr int WIDTH[TOWERS][LAYERS + 1] = {{5, 10}, {5, 1}};\n#define CATEGORICAL 1\n#define GAUSSIAN 0\n"
 # A part of a network with hidden state, of 5 inputs and 15 outputs.
 SEQUENCES = (("AGENT_GROUPS", 2), ("SEQUENCES", 1))
 PART = (
@@ -213,6 +215,12 @@ FILES = [
     ("learn/wide/wide_gradient", TILED, WIDTHS + head_sizes((3, 7))),
     ("learn/wide/wide_sums", TILED, WIDTHS + head_sizes((3, 7))),
     ("learn/mma/tensor_gradient", TILED, WIDTHS + head_sizes((3, 7))),
+    ("learn/mma/tensor_gradient", NO_HIDDEN_LAYER, NO_WIDTHS + head_sizes((3, 7))),
+    (
+        "learn/mma/tensor_gradient",
+        ONE_TOWER,
+        ONE_WIDTHS + "#define LAYER_NORM 1\n#define BLOCKS_PER_TILE 2\n" + head_sizes((3, 7)),
+    ),
     ("learn/mma/resident", TILED, WIDTHS + head_sizes((3, 7))),
     ("learn/mma/gru", (("SIZE", 64),), ""),
     (

@@ -39,7 +39,7 @@ template <int T, bool = LAYER_NORM> struct NormRows {};
 template <int T> struct NormRows<T, true> {
   static constexpr int ENTRIES = taken(Part::ENTRIES, T, LAYERS - 1) - taken(Part::ENTRIES, T, 0);  // of one row
   alignas(16) bf16 products[ROWS * ENTRIES];
-  float scales[ROWS * (LAYERS - 1)];  // reciprocal standard deviations
+  float scales[ROWS * (LAYERS > 1 ? LAYERS - 1 : 1)];  // reciprocal standard deviations
 
   // Products of a hidden layer, later its normalised rows.
   template <int L> DEVICE auto products_of() {
