@@ -159,7 +159,6 @@ DEVICE void observe_tile_of_block(const Part& call, const Team team, Workspace& 
 
 // Compute the gradient of tiles first_tile, first_tile + teams, ... of all blocks.
 DEVICE void learn_tiles(const Part& call, const Team team, Workspace& work, const int first_tile) {
-  release_next();  // mutant(dropped statement): GPU speed only
   if (*call.learn.skip > 0.0f) return;
   const Matrix<K> patches{work.patches};
   const Matrix<N> pre_grad{work.outputs};

@@ -104,7 +104,6 @@ template <class Visit> DEVICE void each_row(const int rows, const int tile, cons
 // ---- passes ----
 
 DEVICE void normalise_tile(const Rows& call, const Team team, const int e) {
-  release_next();  // mutant(dropped statement): GPU speed only
   if (!computes(team) || (call.skip != nullptr && *call.skip > 0.0f)) return;
   each_row(call.rows, call.tile, e, [&](const size_type row) INLINED {
     const Entry* const in = call.in + row * STRIDE;

@@ -31,7 +31,6 @@ template <class T> DEVICE float sum_of_column(const Totals& call, const int k, c
 }
 
 DEVICE void add_columns(const Totals& call, const Team team, Workspace& work, const int e) {
-  release_next();  // mutant(dropped statement): GPU speed only
   int k = 0;
   while (e >= call.begin[k + 1]) ++k;
   const int first = (e - call.begin[k]) * COLUMNS, columns = math::min(COLUMNS, call.columns[k] - first);
