@@ -56,7 +56,7 @@ class Player(Protocol):
     def act(self, rollout: "Rollout", t: int) -> None:
         """Write the actions of row ``t`` for all groups of the player.
 
-        The work must be queued without synchronising with the device.
+        The work must be queued without synchronizing with the device.
         """
 
     def module(self, rollout: "Rollout", group: "Group") -> "Module":
@@ -124,7 +124,7 @@ class Learner(Player, Protocol):
         return rollout.steps * rollout.batch.num_envs
 
     def schedule(self, step: int) -> None:
-        """Write the scheduled settings after ``step`` env-steps.
+        """Write the scheduled settings after ``step`` environment steps.
 
         It is called before each iteration, outside the CUDA graph.
         """
@@ -188,7 +188,7 @@ class LearnerSettings(Protocol):
 
     @property
     def num_steps(self) -> int:
-        """T, equal for all policies that learn together."""
+        """T, equal for all policies that are trained jointly."""
 
     def learner(self) -> Learner:
         """Return the ``Learner`` of one policy.
@@ -281,7 +281,7 @@ class Executor(Protocol):
     def layout(self, spec: "EnvSpec", params: EnvParams, num_envs: int = 1) -> "Layout":
         """Return a fast ``Layout`` of threads for ``num_envs`` environments.
 
-        Every layout gives the same bits.
+        Every layout gives bitwise identical results.
         """
 
     def load(self, spec: "EnvSpec", params: EnvParams, layout: "Layout | None" = None) -> Program:
@@ -315,7 +315,7 @@ class Executor(Protocol):
         """Write NumPy ``values`` into ``array``."""
 
     def get(self, array: Array) -> "np.ndarray":
-        """Return a NumPy copy of ``array``. This synchronises."""
+        """Return a NumPy copy of ``array``. This synchronizes."""
 
     def synchronise(self) -> None:
         """Wait until all queued work is done."""

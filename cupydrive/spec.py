@@ -166,7 +166,7 @@ class Group:
         obs_dtype: ``"float32"``, ``"uint8"`` or ``"bool"``. Bools take one byte per entry in
             ``env.step`` and one bit in rollouts, and are 0 at the beginning of the kernel's
             ``observe``.
-        critic_obs_dim: Number K of entries that a central critic sees instead of one agent's
+        critic_obs_dim: Number K of entries that a centralized critic sees instead of one agent's
             observation. The kernel's ``observe`` must write ``env.NAME.critic_obs(agent)[entry]``,
             float32. Defaults to 0 for none. Rollouts store them only for
             ``PPO(critic="central")``.

@@ -62,7 +62,7 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
         env: Name, path of a Python file, or ``EnvSpec``.
         num_envs: N.
         arrays: ``"numpy"``, or ``"torch"`` for tensors on the environment's device without
-            synchronisation. With ``"torch"``, ``info["final_obs"]`` is (N, D), and only the rows
+            synchronization. With ``"torch"``, ``info["final_obs"]`` is (N, D), and only the rows
             of ``info["_final_obs"]`` are valid.
         copy: Return copies. Otherwise NumPy or torch views of memory that later steps overwrite.
         device: Same as in ``cupydrive.make``.

@@ -51,9 +51,10 @@ class RLModule(NotCopied, LightningModule):
 
     A training step is one iteration of rollout and learning. Its results equal those of
     ``cupydrive.train`` with the same settings, bit for bit. ``global_step`` counts iterations, and
-    ``charts/global_step`` counts env-steps. Training ends at the goal ``steps``, or earlier if the
-    Trainer stops it. The whole training is one epoch. ``Trainer(limit_train_batches=50)`` makes
-    epochs of 50 iterations, after each of which ``EarlyStopping`` and ``ModelCheckpoint`` run.
+    ``charts/global_step`` counts environment steps. Training ends at the goal ``steps``, or earlier
+    if the Trainer stops it. The whole training is one epoch. ``Trainer(limit_train_batches=50)``
+    makes epochs of 50 iterations, after each of which ``EarlyStopping`` and ``ModelCheckpoint``
+    run.
 
     Metrics have the names of ``Run.metrics``. As in ``cupydrive.train``, about 1,000 rows of them
     arrive from the device asynchronously, with a short delay. The module logs the newest row every
@@ -64,7 +65,7 @@ class RLModule(NotCopied, LightningModule):
     parameter.
 
     A Lightning checkpoint contains the content of a run folder, and loads with
-    ``weights_only=True``. ``fit(..., ckpt_path=...)`` resumes bit for bit. Ctrl-C stops training
+    ``weights_only=True``. ``fit(..., ckpt_path=...)`` resumes exactly. Ctrl-C stops training
     at the end of an iteration, and ``run`` can be continued. A second Ctrl-C aborts immediately.
     Callbacks that change weights, gradients or learning rates have no effect on a run.
 
@@ -81,8 +82,8 @@ class RLModule(NotCopied, LightningModule):
         algorithm: ``PPO(...)``, ``A2C(...)``, ``DDPG(...)`` or one of their names. Defaults to the
             environment's suggestion.
         policies: Settings by group name, instead of ``algorithm``.
-        steps: Total env-steps, rounded up to whole iterations. For a ``Run``, the number of
-            additional env-steps, by default up to its total.
+        steps: Total environment steps, rounded up to whole iterations. For a ``Run``, the number of
+            additional environment steps, by default up to its total.
         num_envs: N, the number of environments of all processes.
         seed: Random seed. Defaults to 0.
         backend: ``"auto"``, ``"kernels"`` or ``"torch"``.
@@ -90,7 +91,7 @@ class RLModule(NotCopied, LightningModule):
 
     Attributes:
         run: The ``Run``. None until ``fit`` creates it.
-        goal: Env-steps after which training ends.
+        goal: Environment steps after which training ends.
 
     Raises:
         ParameterError: If an argument is wrong, or the run has already reached its goal. ``fit``
@@ -138,7 +139,7 @@ class RLModule(NotCopied, LightningModule):
             )
             check_players(self.config)
             self.run, self.goal = None, self.config.steps  # type: ignore[assignment]
-        # env-steps at the beginning of training; whether a checkpoint was read since
+        # environment steps at the beginning of training; whether a checkpoint was read since
         self.began, self.resumed = 0, False
         self.loop: Loop = None  # type: ignore[assignment]
         self.told = 0  # number of rows of metrics that were logged

@@ -337,7 +337,7 @@ class Network(Described):
 
         Args:
             obs_shape: Shape of one observation at the first layer.
-            critic_dim: K of a central critic, which reads flat rows of floats, or 0.
+            critic_dim: K of a centralized critic, which reads flat rows of floats, or 0.
         """
         actor = self, obs_shape
         critic = (replace(self, conv=None, one_hot=False), (critic_dim,)) if critic_dim else actor

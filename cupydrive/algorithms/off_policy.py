@@ -129,12 +129,12 @@ class OffPolicyLearner(ScheduledLearner):
         buffer_slots(self.config.buffer_size, agents, self.config.num_steps)
 
     def never_learns(self, steps: int) -> str | None:
-        """Explain why learning does not begin within a number of env-steps.
+        """Explain why learning does not begin within a number of environment steps.
 
         It is called after memory has been allocated.
 
         Args:
-            steps: Total env-steps of whole iterations.
+            steps: Total environment steps of whole iterations.
 
         Returns:
             A sentence with a fix, or None if learning begins.

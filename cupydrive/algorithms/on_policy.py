@@ -186,7 +186,7 @@ class OnPolicyLearner(ScheduledLearner):
 
     @property
     def central(self) -> bool:
-        """Whether rollouts store the observations of a central critic."""
+        """Whether rollouts store the observations of a centralized critic."""
         return self.config.central
 
     def rows(self, rollout: Rollout) -> int:
@@ -219,7 +219,7 @@ class OnPolicyLearner(ScheduledLearner):
             obs: Observations of a rollout, (B, D) or words of bits.
             memory: Hidden states, as in ``with_state``.
             start: Beginnings of episodes, as in ``with_state``.
-            critic_obs: Observations of a central critic, (B, K), or None.
+            critic_obs: Observations of a centralized critic, (B, K), or None.
         """
         seen = network_input(self.groups[0], self.normalized(obs))
         central = {}
@@ -245,7 +245,9 @@ class OnPolicyLearner(ScheduledLearner):
         return memory[t], rollout.agent_starts(g, t)
 
     def critic_rows(self, rollout: Rollout, g: Group, t: int) -> torch.Tensor | None:
-        """Return the observations of a central critic in row t, (N * C, K), or None without one."""
+        """Return the observations of a centralized critic in row t, (N * C, K), or None without
+        one.
+        """
         return rollout.critic_obs[g.name][t].flatten(0, 1) if self.central else None
 
     def act(self, rollout: Rollout, t: int) -> None:

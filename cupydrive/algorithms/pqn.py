@@ -34,7 +34,7 @@ class PQN(RolloutSettings):
     Args:
         epsilon: Probability of a random action while collecting, uniform over the allowed actions.
             A linear schedule decays it. The default ``((0, 1.0), (250_000, 0.05))`` reaches 0.05
-            after 250,000 env-steps.
+            after 250,000 environment steps.
         q_lambda: Weight of later errors in targets. 0 gives one-step targets, 1 gives T-step
             returns with a value bootstrap.
         num_minibatches: Number of minibatches per epoch. It must divide the rows of an iteration.

@@ -1,4 +1,4 @@
-"""Schedules: numbers, or piecewise-linear functions of the number of env-steps."""
+"""Schedules: numbers, or piecewise-linear functions of the number of environment steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cupydrive.inputs.arguments import is_number
 
 NUMBERS = int | float | np.integer | np.floating
 LARGEST = float(np.finfo(np.float32).max)  # the device holds settings as float32
-# a value, or pairs (env-steps, value) with ascending env-steps
+# a value, or pairs (environment steps, value) with ascending environment steps
 Schedule = float | tuple[tuple[float, float], ...]
 
 
@@ -43,7 +43,8 @@ class Range:
         """Convert a number to a float, or pairs to a tuple of pairs of floats.
 
         Raises:
-            ValueError: If it is neither, a value is out of range, or env-steps do not ascend.
+            ValueError: If it is neither, a value is out of range, or environment steps do not
+                ascend.
         """
         pairs = [(0, value)] if is_number(value, NUMBERS) else value
         if not isinstance(pairs, tuple | list) or not pairs or not all(map(is_pair, pairs)):
@@ -89,7 +90,7 @@ def schedules(kind: type) -> list[str]:
 
 
 def value_at(schedule: Schedule, step: float) -> float:
-    """Return the value of a schedule after ``step`` env-steps.
+    """Return the value of a schedule after ``step`` environment steps.
 
     It is constant before the first pair and after the last.
     """
@@ -125,7 +126,9 @@ class Scheduled:
         self.set(0)
 
     def set(self, step: float) -> None:
-        """Write the values after ``step`` env-steps. Queues one fill for each changed value."""
+        """Write the values after ``step`` environment steps. Queues one fill for each changed
+        value.
+        """
         for name, schedule in self.schedules.items():
             value = value_at(schedule, step)
             if self._now.get(name) != value:

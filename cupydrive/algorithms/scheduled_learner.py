@@ -78,7 +78,7 @@ class ScheduledLearner:
         self.statistics = Statistics(rollout.batch.executor, rollout.shard) if normalizes else None
 
     def schedule(self, step: int) -> None:
-        """Write the scheduled settings after ``step`` env-steps."""
+        """Write the scheduled settings after ``step`` environment steps."""
         self.scheduled.set(step)
         self.learning_rate = value_at(self.scheduled.schedules["learning_rate"], step)
 

@@ -94,9 +94,9 @@ class RolloutSettings(Settings):
             validated on a first batch before training.
         precision: Precision of the operands of matrix products: ``float32`` or ``bfloat16``.
             Accumulators and weights are always float32. Kernels in float32 have a fixed order of
-            summation, so that a run has the same bits on a CPU with any number of threads and on a
-            GPU. Kernels in bfloat16 need a GPU's tensor cores. ``auto`` selects bfloat16 if its
-            kernels apply on a GPU, otherwise float32.
+            summation, so that a run gives bitwise identical results on a CPU with any number of
+            threads and on a GPU. Kernels in bfloat16 need a GPU's tensor cores. ``auto`` selects
+            bfloat16 if its kernels apply on a GPU, otherwise float32.
         compile: ``True`` compiles policy and loss with ``torch.compile``, which needs a C compiler.
             ``"max-autotune"`` also tunes the kernels of matrix products. Its set-up takes a minute,
             and it is faster for fewer environments.

@@ -149,7 +149,7 @@ def settle(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the factor of the gradients, and the new ``bad``, ``skip_update`` and ``sums``.
 
-    See ``take_step``. ``torch.nn.utils.clip_grad_norm_`` would synchronise to read its limit.
+    See ``take_step``. ``torch.nn.utils.clip_grad_norm_`` would synchronize to read its limit.
     """
     finite = torch.isfinite(norm) & torch.isfinite(loss)
     bad = torch.maximum(bad, 1.0 - finite.float())

@@ -1,7 +1,8 @@
 """bench(): time cases on one device.
 
-An env-step advances all agents of one environment by one step. Every step of a rollout writes
-observations, actions, rewards and flags of all agents, but no final observations of ended episodes.
+An environment step advances all agents of one environment by one step. Every step of a rollout
+writes observations, actions, rewards and flags of all agents, but no final observations of ended
+episodes.
 """
 
 import datetime

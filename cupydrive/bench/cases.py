@@ -139,7 +139,7 @@ def written_bytes(groups: Sequence[Group], actions: bool = True, entry: int = 4)
 
 
 def prepared(work: Work, where: Executor) -> Batch:
-    """Return a ``Batch`` whose episodes are not synchronised."""
+    """Return a ``Batch`` whose episodes are not synchronized."""
     spec = envs.get(work.env)
     params = spec.make_params(**work.params)
     batch = Batch(spec, work.num_envs, params, where, obs_dtype=work.obs_dtype)
@@ -149,7 +149,7 @@ def prepared(work: Work, where: Executor) -> Batch:
 
 
 def play_in(batch: Batch, steps: int) -> None:
-    """Roll out for the maximum length of an episode, so that episodes are not synchronised."""
+    """Roll out for the maximum length of an episode, so that episodes are not synchronized."""
     for _ in range(min(MOST_LAUNCHES, batch.params.max_episode_steps // steps)):
         batch.rollout(steps, final_obs=False)
 

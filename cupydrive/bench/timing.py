@@ -26,10 +26,11 @@ class Row:
         agents: Number of agents of one environment.
         steps: T, number of steps of one launch or iteration.
         seconds: Time of one call in each run.
-        rate: Env-steps per second, or actions per second for sampling.
-        bytes_per_step: Bytes written per env-step, computed from the spec, or None if not counted.
-        operations_per_step: Float operations per env-step, counted by ``count_operations`` or
-            computed from layers, or None if not counted.
+        rate: Environment steps per second, or actions per second for sampling.
+        bytes_per_step: Bytes written per environment step, computed from the spec, or None if not
+            counted.
+        operations_per_step: Float operations per environment step, counted by ``count_operations``
+            or computed from layers, or None if not counted.
         factors: Type of the factors of matrix products, ``"float32"`` or ``"bfloat16"``.
         params: Parameters of the environment.
         note: Settings, or differences to other rows.

@@ -1,4 +1,5 @@
-"""End-to-end speed of training: env-steps per second of complete iterations, including learning.
+"""End-to-end speed of training: environment steps per second of complete iterations, including
+learning.
 
 Learners that are compared are timed alternately, so that other load on the machine affects both.
 """
@@ -37,7 +38,7 @@ BY_TORCH, BY_KERNELS, BOTH = ("torch",), ("kernels",), ("kernels", "torch")
 class Lesson:
     """Benchmark task: an environment, its number of environments, settings, and backends.
 
-    ``backends`` are timed alternately. ``members`` is the number of runs side by side, each of
+    ``backends`` are timed alternately. ``members`` is the number of runs in parallel, each of
     which has ``num_envs`` environments.
     """
 
@@ -246,7 +247,9 @@ def towers(learner: OnPolicyLearner) -> tuple[tuple[int, ...], ...]:
 
 
 def run_operations(run: Run) -> float:
-    """Return the operations of matrix products per env-step, summed over all learning agents."""
+    """Return the operations of matrix products per environment step, summed over all learning
+    agents.
+    """
     return sum(sum(g.count for g in own.groups) * row_operations(own) for own in learners(run))
 
 

@@ -194,7 +194,7 @@ def compare_paths(
     """Compare T steps in one launch with T launches of one step, bit for bit.
 
     Both use the same actions. The second rollout begins in the middle of a block of four steps
-    whose actions are drawn together. Masks are initialised with random bits, so that an entry that
+    whose actions are drawn together. Masks are initialized with random bits, so that an entry that
     ``observe`` does not write differs.
     """
     params = replace(params, max_episode_steps=min(params.max_episode_steps, 9))

@@ -69,8 +69,8 @@ def run_train(
     Args:
         name: An environment, or the path of a .py file that defines one. Optional with --resume.
         algorithm: ppo, a2c or ddpg. Defaults to the environment's suggestion.
-        steps: Total env-steps, such as 2e6. Defaults to the suggestion, see cupydrive envs NAME.
-            With --resume and no name, the number of additional env-steps.
+        steps: Total environment steps, such as 2e6. Defaults to the suggestion, see cupydrive envs
+            NAME. With --resume and no name, the number of additional environment steps.
         num_envs: Number of environments. Defaults to the suggestion, see cupydrive envs NAME.
         seed: Random seed, a non-negative integer. Defaults to 0.
         seeds: Number of runs to train, with consecutive seeds from --seed on. Prints statistics
@@ -180,16 +180,16 @@ def run_sweep(
         out: Folder of the sweep, which several processes may share.
         trials: Number of finished trials in the folder at which the sweep ends.
         algorithm: ppo, a2c or ddpg. Defaults to the environment's suggestion.
-        steps: Env-steps of each trial, such as 2e5. Defaults to the suggestion, see cupydrive envs
-            NAME.
+        steps: Environment steps of each trial, such as 2e5. Defaults to the suggestion, see
+            cupydrive envs NAME.
         num_envs: Number of environments of each trial. Defaults to the suggestion, see cupydrive
             envs NAME.
-        mark: Reward threshold to reach in as few env-steps as possible. Without it, the sweep
-            maximizes the final return.
+        mark: Reward threshold to reach in as few environment steps as possible. Without it, the
+            sweep maximizes the final return.
         key: Metric to use as the return, such as charts/episodic_return/tagger. Required if there
             are several groups.
         prune: Stop trials early if their return is below the median after 1/8, 1/4 or 1/2 of their
-            env-steps.
+            environment steps.
         batch: Number of trials that are drawn and trained together.
         seed: Random seed of the draws and of each training.
         device: "auto" is CUDA if there is a usable GPU, otherwise the CPU.
@@ -361,7 +361,7 @@ def run_gallery(
         runs: Folder of the runs. Finished runs are not trained again.
         device: "auto" is CUDA if there is a usable GPU, otherwise the CPU.
         seed: Random seed of the training.
-        steps: Env-steps of each run, such as 1e5. Defaults to the environment's suggestion.
+        steps: Environment steps of each run, such as 1e5. Defaults to the environment's suggestion.
     """
     from cupydrive.gallery.build import gallery
 

@@ -45,7 +45,7 @@ def run_bench(
     if gpus is not None and (code := start_on_gpus(gpus, device)) is not None:
         return code
     command = shlex.join(["cupydrive", *arguments.get()])
-    with joined_processes(device) as first:  # before any library initialises CUDA
+    with joined_processes(device) as first:  # before any library initializes CUDA
         if sweep:
             axes = parsed(sweep).items()  # lists of words, such as setting=gas1,gas2, are no JSON
             work = combinations(

@@ -8,9 +8,9 @@ from cupydrive.codegen.source import Unit
 from cupydrive.errors import CompileError
 
 # Diagnostics for g++, clang++ and zig, and the same ones for NVRTC by number: a missing return, an
-# unused result, an uninitialised variable. They do not change the machine code. The last one is a
+# unused result, an uninitialized variable. They do not change the machine code. The last one is a
 # warning of g++ that `explain` turns into an error for the user's files only, because after
-# optimisation g++ also suspects members of the package's own structs.
+# optimization g++ also suspects members of the package's own structs.
 GNU_WARNINGS = (
     "-Wno-all",
     "-Werror=return-type",
@@ -134,7 +134,7 @@ def _errors(log: str, own_files: tuple[str, ...], code: str) -> list[tuple[str, 
 
 
 def _is_unset(what: str, code: str) -> bool:
-    """Return whether a warning is about an uninitialised variable of the kernel.
+    """Return whether a warning is about an uninitialized variable of the kernel.
 
     g++ also warns about variables of the package.
     """

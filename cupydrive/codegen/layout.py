@@ -98,7 +98,7 @@ class Layout:
         return g.obs_bytes(2 if self.half_obs else 4)
 
     def _kept_bytes(self, g: Group) -> int:
-        """Return the shared memory of an agent's return and next random words, in bytes.
+        """Return the shared memory of an agent's return and next 32-bit random integers, in bytes.
 
         It is 0 if they are in registers.
         """

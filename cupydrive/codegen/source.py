@@ -373,7 +373,7 @@ def pick_int(values: Sequence[int]) -> str:
     stretches = _stretches(values)
     if len(set(values)) == 1 or len(values) <= FEW_HEADS or len(stretches) > FEW_HEADS:
         return _pick("int", [str(n) for n in values])
-    # A long array would be initialised again for each `head` that is not a compile-time constant.
+    # A long array would be initialized again for each `head` that is not a compile-time constant.
     lines = [
         f"{start - step * first} + {step} * head" if step else f"{start}"
         for first, start, step in stretches
@@ -430,7 +430,8 @@ def box_bounds(space: spaces.Box) -> str:
 def sample_action(
     group: Group, words: NDArray[np.uint32], head: int, mask: NDArray[np.bool_] | None = None
 ) -> NDArray[np.int32] | NDArray[np.float32]:
-    """Convert random words to actions of one head, of the group's dtype, as ``sample`` in C.
+    """Convert 32-bit random integers to actions of one head, of the group's dtype, as ``sample`` in
+    C.
 
     Args:
         group: The group.

@@ -36,7 +36,7 @@ PANEL_SIZE = (4.2, 2.6)  # inches
 POINTS = 150  # maximum number of points of one curve
 
 MetricRow: TypeAlias = Mapping[str, float]  # metrics by name
-CurvePoints: TypeAlias = Sequence[Sequence[float]]  # (env-steps, value) of one run
+CurvePoints: TypeAlias = Sequence[Sequence[float]]  # (environment steps, value) of one run
 
 
 class Curves(Figure):
@@ -65,7 +65,9 @@ class Curves(Figure):
 
 
 def pooled(rows: Sequence[MetricRow], key: str) -> list[tuple[float, float]]:
-    """Return up to ``POINTS`` points (env-steps, value) of a metric, as means of adjacent rows."""
+    """Return up to ``POINTS`` points (environment steps, value) of a metric, as means of adjacent
+    rows.
+    """
     rows = [row for row in rows if key in row]
     each = -(-len(rows) // POINTS) or 1
     points = []
@@ -81,7 +83,7 @@ def curves(
     levels: Mapping[str, Mapping[str, float]] | None = None,
     title: str | None = None,
 ) -> Curves:
-    """Plot one panel per metric over env-steps.
+    """Plot one panel per metric over environment steps.
 
     Args:
         rows: Metrics in the format of ``Run.metrics``, or, by label, a list of the metrics of
@@ -167,15 +169,15 @@ def engineered(axes: Axes, xlabel: str, ylabel: str) -> None:
 def quartiles(
     runs: Sequence[CurvePoints], share: float = 0.5
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Compute quartiles over runs, at env-steps at which enough of the runs have a value.
+    """Compute quartiles over runs, at environment steps at which enough of the runs have a value.
 
     Args:
-        runs: Points (env-steps, value) of each run, ascending, between which values are
+        runs: Points (environment steps, value) of each run, ascending, between which values are
             interpolated. Runs without points are ignored.
         share: Required fraction of the runs.
 
     Returns:
-        Four arrays (P,): env-steps, lower quartile, median and upper quartile.
+        Four arrays (P,): environment steps, lower quartile, median and upper quartile.
     """
     runs = [points for points in runs if points]
     steps = np.unique([step for points in runs for step, _ in points])
@@ -193,7 +195,7 @@ def quartiles(
 def draw_median(
     axes: Axes, runs: Sequence[CurvePoints], color: str, label: str, share: float = 0.5
 ) -> None:
-    """Draw the median of several runs over env-steps, and the quartiles as a band.
+    """Draw the median of several runs over environment steps, and the quartiles as a band.
 
     The curve is drawn where a fraction of at least ``share`` of the runs has a value.
     """

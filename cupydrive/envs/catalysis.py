@@ -544,7 +544,7 @@ SPEC = cd.EnvSpec(
             "learning_rate": ((0, 2.5e-3), (STEPS, 1e-4)),
             "gamma": ((0, 0.999), (STEPS // 2, 0.9999)),
             "ent_coef": tuple((int(share * STEPS), weight) for share, weight in COOLING),
-            "norm_adv": False,  # normalised advantages would reduce the exploration too fast
+            "norm_adv": False,  # normalized advantages would reduce the exploration too fast
             "normalize_obs": True,
             "normalize_reward": True,
         },

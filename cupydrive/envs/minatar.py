@@ -147,7 +147,9 @@ def effective_action(
 
 
 def suggested(steps: int) -> dict[str, Any]:
-    """Return training settings for this number of env-steps, as ``EnvSpec(training=...)``."""
+    """Return training settings for this number of environment steps, as
+    ``EnvSpec(training=...)``.
+    """
     return {
         "num_envs": 64,
         "steps": steps,

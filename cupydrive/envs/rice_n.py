@@ -193,7 +193,8 @@ def groups(p: Params) -> tuple[cd.Group, ...]:
 def whole_observations(
     obs: "dict[str, np.ndarray] | dict[str, torch.Tensor]",
 ) -> "np.ndarray | torch.Tensor":
-    """Combine observations of ``world_once=True`` to those of the default, with equal bits.
+    """Combine observations of ``world_once=True`` to those of the default, with bitwise identical
+    results.
 
     Args:
         obs: ``{"region": (..., 27, 36), "world": (..., 1, 1007)}``, or with negotiation 199 and

@@ -6,7 +6,7 @@ differences: agents at exactly the same position do not push each other (MPE2 di
 a continuous action outside [0, 1] is clipped.
 
 There are as many landmarks as agents. The last 2 (A - 1) entries of an observation are 0, for the
-unused communication channels of the other agents. A central critic sees the whole state.
+unused communication channels of the other agents. A centralized critic sees the whole state.
 """
 
 from dataclasses import dataclass

@@ -1,1 +1,3 @@
-"""Examples to copy: Python kernels, recurrent PPO, a central critic, convolutions, self-play."""
+"""Examples to copy: Python kernels, recurrent PPO, a centralized critic, convolutions,
+self-play.
+"""

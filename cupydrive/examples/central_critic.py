@@ -7,8 +7,8 @@ harvest. Most of its variance comes from rain that the gardener does not observe
 observes all rain explains this variance, which reduces the noise of the advantages.
 
 ``IPPO`` and ``MAPPO`` (Yu et al. 2022) are settings that differ only in the critic. After 48,000
-env-steps of 64 environments on a CPU, 92 % of the choices are correct with MAPPO and 80 % with
-IPPO, as means of ten seeds. The mean difference is 13 %, with a 95 % interval of +-2 %.
+environment steps of 64 environments on a CPU, 92 % of the choices are correct with MAPPO and 80 %
+with IPPO, as means of ten seeds. The mean difference is 13 %, with a 95 % interval of +-2 %.
 """
 
 from dataclasses import dataclass, replace

@@ -39,7 +39,7 @@ def trained(steps: int = 1_500_000, device: str = "auto", **network: Any) -> cd.
     """Return a run of ``minatar_breakout`` with the suggested settings.
 
     Args:
-        steps: Env-steps.
+        steps: Environment steps.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
         **network: ``network=CONV`` or ``policy=Cnn``.
     """

@@ -20,7 +20,7 @@ def trained(name: str, steps: int = 250_000, device: str = "auto") -> cd.Run:
 
     Args:
         name: Network in ``NETWORKS``.
-        steps: Env-steps.
+        steps: Environment steps.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
     """
     settings = cd.suggested_algorithm("repeat_previous", network=NETWORKS[name])

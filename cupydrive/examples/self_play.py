@@ -22,7 +22,7 @@ def self_play(
 
     Args:
         folder: Folder in which the policy of each stage is saved.
-        steps: Env-steps of each stage.
+        steps: Environment steps of each stage.
         stages: Number of stages.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
     """

@@ -76,7 +76,7 @@ OBS_BYTES = 64 * 1024
 # Elements of work below which waking a second thread costs more than it saves.
 SMALL_LAUNCH = 20_000
 MOST_THREADS = 1024  # maximum of CUPYDRIVE_THREADS
-LEVELS = ("0", "1", "2", "3")  # optimisation levels of CUPYDRIVE_OPTIMIZE
+LEVELS = ("0", "1", "2", "3")  # optimization levels of CUPYDRIVE_OPTIMIZE
 _loaded: dict[str, ctypes.CDLL] = {}  # libraries by all inputs that they depend on
 
 
@@ -242,9 +242,9 @@ def usual_threads() -> int:
 
 
 def usual_level() -> str:
-    """Return the compiler's optimisation level: CUPYDRIVE_OPTIMIZE, or 3.
+    """Return the compiler's optimization level: CUPYDRIVE_OPTIMIZE, or 3.
 
-    Results have equal bits at every level.
+    Results are bitwise identical at every level.
 
     Raises:
         DeviceError: If the variable is not one of ``LEVELS``.

@@ -208,7 +208,7 @@ def capture(
         call: Function that queues work on torch's current stream. It must allocate only through
             torch and must not synchronize.
         restore: Function that restores the state after the warm-up calls.
-        warm_up: Number of calls before the capture, in which libraries initialise themselves.
+        warm_up: Number of calls before the capture, in which libraries initialize themselves.
     """
     import cupy
 

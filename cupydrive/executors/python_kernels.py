@@ -50,8 +50,8 @@ class Arrays:
         elapsed: (N,) int32, steps since the start of the episode, including the current ``step``.
         mask: (N,) bool, True where ``reset`` must write an initial state. Other environments must
             not change.
-        bits: (N, agents, draws, 4) uint32 random words of this environment, episode and step, or
-            None without draws.
+        bits: (N, agents, draws, 4) random uint32 integers of this environment, episode and
+            step, or None without draws.
         uniform: The same words as float32 in [0, 1).
         table: Read-only tables by name, with their declared shapes.
     """
@@ -84,8 +84,10 @@ class PythonKernels:
         observe: Write ``obs`` as a function of only the state and ``elapsed``.
         arrays: Array library: ``"torch"`` (any device), ``"cupy"`` (GPU) or ``"numpy"`` (CPU).
             Defaults to ``"torch"``.
-        reset_draws: Number of draws of four random words per agent in ``reset``. Defaults to 1.
-        step_draws: Number of draws of four random words per agent in ``step``. Defaults to 0.
+        reset_draws: Number of draws of four 32-bit random integers per agent in ``reset``. Defaults
+            to 1.
+        step_draws: Number of draws of four 32-bit random integers per agent in ``step``. Defaults
+            to 0.
     """
 
     reset: Callable
@@ -278,14 +280,16 @@ class PythonProgram:
     # ---- random numbers and actions ----
 
     def _with_draws(self, views: LaunchViews, arrays: Arrays, purpose: int, draws: int) -> Arrays:
-        """Return ``arrays`` with the random words of this purpose."""
+        """Return ``arrays`` with the random numbers of this purpose."""
         bits, uniform = self._draw(views, purpose, draws) if draws else (None, None)
         return replace(arrays, bits=bits, uniform=uniform)
 
     def _draw(
         self, views: LaunchViews, purpose: int, draws: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Draw (N, agents, draws, 4) random words of this step, as uint32 and float32 in [0, 1)."""
+        """Draw (N, agents, draws, 4) 32-bit random integers of this step, as uint32 and float32 in
+        [0, 1).
+        """
         shape = (views.num_envs, self.agents, draws, 4)
         bits = self._buffer(("bits", purpose), shape, torch.int32).view(torch.uint32)
         uniform = self._buffer(("uniform", purpose), shape, torch.float32)

@@ -51,7 +51,7 @@ class Ranks:
     def join(self, tensor: torch.Tensor, shares: Sequence[range], dim: int = 0) -> None:
         """All-gather a tensor in place, of which each rank has written its own range along ``dim``.
 
-        Afterwards all ranks have the same bits.
+        Afterwards the tensor is bitwise identical on all ranks.
 
         Args:
             tensor: Contiguous tensor with 4 or 8 bytes per entry.
@@ -62,7 +62,7 @@ class Ranks:
     def add(self, tensor: torch.Tensor) -> None:
         """All-reduce a tensor in place by summation, in an order that the library chooses.
 
-        Afterwards all ranks have the same bits.
+        Afterwards the tensor is bitwise identical on all ranks.
         """
 
     def gather(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """Train one run, or the members of a population.
 
-Members of equal shapes train side by side, and the others one after another.
+Members of equal shapes train in parallel, and the others one after another.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MOST_FOLDERS = 128  # the same if each member keeps files open in its own folder
 
 
 def train_alone(run: Run, config: TrainConfig) -> None:
-    """Train one run up to ``config.steps`` env-steps.
+    """Train one run up to ``config.steps`` environment steps.
 
     If several processes train it, only rank 0 writes files, prints and calls the callback.
     """
@@ -92,7 +92,7 @@ class Training:
 
     Attributes:
         runs: ``Run`` of each member, by index.
-        parts: Indices of members that train side by side, with the object that trains them.
+        parts: Indices of members that train in parallel, with the object that trains them.
         begun: Indices of members whose training has begun.
         failures: Error that ended a member's training, by index.
     """
@@ -150,12 +150,12 @@ class Training:
 
         Args:
             line: Progress line of all members.
-            goal: Env-steps of each member. Defaults to those of its configuration.
+            goal: Environment steps of each member. Defaults to those of its configuration.
         """
         return any(self._train_part(part, line, goal) for part in self.parts)
 
     def _train_part(self, part: Joint, line: Silent, goal: int | None) -> bool:
-        """Train members side by side. Return whether training was interrupted."""
+        """Train members in parallel. Return whether training was interrupted."""
         numbers, trained = part
         runs, configs = trained.runs, [self.members[number].config for number in numbers]
         first = configs[0]
@@ -189,12 +189,12 @@ def call_back(callback: Callback, numbers: list[int], step: int, row: dict, numb
 
 @dataclass(frozen=True)
 class Part:
-    """Share of a population's progress line for members that train side by side.
+    """Share of a population's progress line for members that train in parallel.
 
     Args:
         line: Progress line.
-        done: Total env-steps of the members before them.
-        goal: Env-steps of each of these members.
+        done: Total environment steps of the members before them.
+        goal: Environment steps of each of these members.
         members: Number of these members.
     """
 
@@ -204,7 +204,7 @@ class Part:
     members: int
 
     def update(self, done: int, row: dict[str, float]) -> None:
-        """Show that each member has done ``done`` env-steps."""
+        """Show that each member has done ``done`` environment steps."""
         self.line.update(self.done + min(done, self.goal) * self.members, row)
 
 

@@ -219,7 +219,7 @@ def interquartile_mean(values: Sequence[float], *, seed: int = 0) -> tuple[float
 
 
 class Population:
-    """Runs that were trained side by side, as returned by ``cupydrive.train(..., seeds=10)``.
+    """Runs that were trained in parallel, as returned by ``cupydrive.train(..., seeds=10)``.
 
     Args:
         runs: ``Run``s of one environment.
@@ -302,8 +302,8 @@ class Population:
     def table(self, key: str | None = None) -> str:
         """Format a table of the runs by setting.
 
-        Each run has its env-steps, its training time in this process in seconds, and its last
-        value. Median, quartiles and ``interquartile_mean`` of each setting follow its runs.
+        Each run has its environment steps, its training time in this process in seconds, and its
+        last value. Median, quartiles and ``interquartile_mean`` of each setting follow its runs.
 
         Args:
             key: Name of a metric, as in ``scores``.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 STUDY_FILE = "sweep.jsonl"
 MOST_TRIALS, MOST_BATCH = 100_000, 1000
-RUNGS = (1 / 8, 1 / 4, 1 / 2, 1)  # fractions of the env-steps at which trials may be pruned
+RUNGS = (1 / 8, 1 / 4, 1 / 2, 1)  # fractions of the environment steps at which trials may be pruned
 # The default search space, as far as an algorithm has these settings.
 SPACE: dict[str, list | tuple] = {
     "learning_rate": (1e-4, 2e-2, "log"),
@@ -61,7 +61,7 @@ class Sweep:
         settings: Base settings of the algorithm, which trials change.
         common: Further arguments of ``train`` that all trials share.
         mark: Reward threshold. If None, the value of a trial is its final return. Otherwise it is
-            the number of env-steps until the return reaches ``mark``.
+            the number of environment steps until the return reaches ``mark``.
         interrupted: Whether Ctrl-C ended the sweep.
     """
 
@@ -133,7 +133,7 @@ def sweep(
 ) -> Sweep:
     """Search for settings with Optuna's tree-structured Parzen estimator.
 
-    The trials of a batch train side by side, as members of a population. The folder keeps all
+    The trials of a batch train in parallel, as members of a population. The folder keeps all
     trials in Optuna's journal file. After an interrupt (Ctrl-C) the same call continues the sweep.
     Several processes or machines may run the same call concurrently on a shared folder. Each of
     them may then exceed ``trials`` by one batch.
@@ -152,16 +152,16 @@ def sweep(
             ``(low, high, "log")`` or a list of choices. Two ints give ints. A name that is both
             means the setting. Invalid combinations, such as minibatches that do not divide the
             rows, are drawn again. Defaults to ``cupydrive.experiments.sweep.SPACE``.
-        mark: Reward threshold. If given, the sweep minimizes the env-steps until the logged return
-            reaches it. If None, the sweep maximizes the final return.
+        mark: Reward threshold. If given, the sweep minimizes the environment steps until the logged
+            return reaches it. If None, the sweep maximizes the final return.
         key: Name of the metric to use as the return. Defaults to the episodic return. Required if
             there are several groups.
-        prune: Judge trials after 1/8, 1/4 and 1/2 of their env-steps. A trial ends early if its
-            return is below the median of the complete trials (Optuna's ``MedianPruner``), or if it
-            has reached ``mark``.
+        prune: Judge trials after 1/8, 1/4 and 1/2 of their environment steps. A trial ends early if
+            its return is below the median of the complete trials (Optuna's ``MedianPruner``), or if
+            it has reached ``mark``.
         batch: Number of trials that are drawn and trained together.
-        steps: Env-steps of each trial, rounded up to whole iterations. Defaults to the suggested
-            number.
+        steps: Environment steps of each trial, rounded up to whole iterations. Defaults to the
+            suggested number.
         num_envs: Number of environments of each trial. Defaults to the suggested number.
         seed: Random seed of the draws and of each trial's training. In a single process, a sweep
             with the same seed is exactly reproducible.

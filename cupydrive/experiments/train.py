@@ -77,9 +77,9 @@ def train(
         policies: Settings by group name instead of ``algorithm``, such as ``{"tagger": PPO(),
             "runner": HeuristicPolicy()}``. Groups joined by ``+``, such as ``"tagger+runner"``,
             share one policy. If no policy learns, a warning is issued.
-        steps: Total env-steps, rounded up to whole iterations. Defaults to the suggestion of the
-            environment for the algorithm. For a ``Run``, the number of additional env-steps, which
-            defaults to those missing from its total.
+        steps: Total environment steps, rounded up to whole iterations. Defaults to the suggestion
+            of the environment for the algorithm. For a ``Run``, the number of additional
+            environment steps, which defaults to those missing from its total.
         num_envs: Number of environments. Defaults to the suggestion of the environment for the
             algorithm.
         seed: Random seed. Defaults to 0.

@@ -77,7 +77,7 @@ def open_study(path: Path, config: dict[str, object], prune: bool) -> optuna.Stu
     Args:
         path: Journal file, which several processes and machines may use concurrently.
         config: JSON-compatible configuration, which must be equal for the same study. Its
-            ``"mark"`` determines the direction of the optimisation.
+            ``"mark"`` determines the direction of the optimization.
         prune: Whether to stop unpromising trials early.
 
     Raises:
@@ -157,9 +157,11 @@ class Trials:
         settings: Base settings of the algorithm, which trials change.
         params: Environment parameters passed by the user.
         space: Validated search space by name.
-        rungs: Env-steps at which trials are judged. The last one is the length of a full trial.
+        rungs: Environment steps at which trials are judged. The last one is the length of a full
+            trial.
         key: Name of the metric to use as the return.
-        mark: Reward threshold to reach in few env-steps. If None, the final return is maximized.
+        mark: Reward threshold to reach in few environment steps. If None, the final return is
+            maximized.
     """
 
     config: TrainConfig

@@ -60,7 +60,7 @@ def gallery(
         runs: Folder of the runs. Finished runs are not trained again.
         device: Device for playing and training.
         seed: Random seed of the training.
-        steps: Env-steps to train. Defaults to the environment's showcase.
+        steps: Environment steps to train. Defaults to the environment's showcase.
 
     Returns:
         The path of ``index.html``.
@@ -190,7 +190,9 @@ def about(spec: EnvSpec) -> dict:
 
 
 def planned(spec: EnvSpec, steps: int | None = None) -> tuple[dict, dict, int, int]:
-    """Return the gallery's training: policies by group, parameters, env-steps and ``num_envs``."""
+    """Return the gallery's training: policies by group, parameters, environment steps and
+    ``num_envs``.
+    """
     wanted = spec.display.showcase
     params = wanted.get("params", {})
     suggested = suggestion(spec, wanted.get("algorithm"), params)

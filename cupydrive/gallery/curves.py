@@ -1,8 +1,8 @@
 """Learning curves of the gallery: medians and quartiles over seeds, stored as points.
 
-``curves.json`` contains the number of seeds, the device, and the points (env-steps, value) of each
-metric and seed, for each environment. Charts are drawn only from this file, so that a new style
-needs no training.
+``curves.json`` contains the number of seeds, the device, and the points (environment steps, value)
+of each metric and seed, for each environment. Charts are drawn only from this file, so that a new
+style needs no training.
 """
 
 import datetime
@@ -79,7 +79,9 @@ def of_runs(runs: list[Run], keys: list[str]) -> dict:
 
 
 def points_of(metrics: list[list[dict]], keys: list[str]) -> dict[str, list]:
-    """Return the points (env-steps, value) of each run by metric, with five significant digits."""
+    """Return the points (environment steps, value) of each run by metric, with five significant
+    digits.
+    """
     return {
         key: [
             [[int(step), float(f"{value:.5g}")] for step, value in pooled(rows, key)]

@@ -131,7 +131,9 @@ def checked_int(
 
 
 def checked_count(where: str, name: str, value: Any, low: float = 1, high: float = 2**53) -> int:
-    """Validate a number of env-steps. Floats with an integer value, such as 2e6, are accepted."""
+    """Validate a number of environment steps. Floats with an integer value, such as 2e6, are
+    accepted.
+    """
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return checked_int(where, name, value, low, high)
@@ -290,7 +292,7 @@ def checked_list(
         raise ParameterError(
             f"{where}: {name} has {len(numbers):,} numbers, expected at most {MOST_NUMBERS:,}"
         )
-    # Convert -0.0 to 0.0: tuples are cache keys, so equal tuples must have equal bits.
+    # Convert -0.0 to 0.0: tuples are cache keys, and equal keys must be bitwise identical.
     return tuple(
         check(where, f"{name}[{k}]", x, low, high, unit) + 0 for k, x in enumerate(numbers)
     )

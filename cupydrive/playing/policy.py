@@ -173,7 +173,7 @@ class ActorCritic(nn.Module):
         network: ``Network`` without a core.
         initial: Initialize the weights. If False, the caller must fill them.
         generator: ``torch.Generator`` of the weights. Defaults to torch's own.
-        critic_dim: K of a central critic, or 0 if the critic reads the actor's observations.
+        critic_dim: K of a centralized critic, or 0 if the critic reads the actor's observations.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class ActorCritic(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return ``(parameters, value)`` for observations (B, ...): (B, size) and (B,).
 
-        A central critic returns the value of ``critic_obs`` (B, K), or None without them.
+        A centralized critic returns the value of ``critic_obs`` (B, K), or None without them.
         """
         obs = self.entries(obs)
         if self.central:
@@ -281,7 +281,7 @@ class RecurrentActorCritic(nn.Module):
         size: Number of the distribution's parameters.
         network: ``Network`` with a core.
         generator: ``torch.Generator`` of the weights. Defaults to torch's own.
-        critic_dim: K of a central critic, or 0 if the critic reads the actor's observations.
+        critic_dim: K of a centralized critic, or 0 if the critic reads the actor's observations.
     """
 
     def __init__(
@@ -315,8 +315,8 @@ class RecurrentActorCritic(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
         """Return ``(parameters, value, state)``: (L * b, size), (L * b,), (b, state_size).
 
-        A central critic returns the value of ``critic_obs`` (L * b, K). Without them the value is
-        None, and the critic's hidden state is unchanged.
+        A centralized critic returns the value of ``critic_obs`` (L * b, K). Without them the value
+        is None, and the critic's hidden state is unchanged.
         """
         obs = self.entries(obs)
         if self.shared:

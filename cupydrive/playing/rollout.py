@@ -1,4 +1,4 @@
-"""Rollouts with policies: T steps of N environments in time-first buffers on the device.
+"""Rollouts with policies: T steps of N environments in time-major buffers on the device.
 
 Letters: T steps, N environments, C agents of a group, D observation entries, H action heads.
 """

@@ -13,9 +13,9 @@ from cupydrive.spec import Group
 
 # Multiplications of one forward pass that justify an additional thread. With fewer, threads wait
 # longer for each other than they compute if other programs use the same cores. Measured on two such
-# cores with PPO on CartPole, for 1 and 2 threads in thousand env-steps per second: 60 and 5.4 with
-# 2^26 multiplications per minibatch, 33 and 7.8 with 2^28, 18 and 5.5 with 2^30, 6.7 and 2.5 with
-# 2^32. From 2^31 on, the machine is assumed to run nothing else.
+# cores with PPO on CartPole, for 1 and 2 threads in thousand environment steps per second: 60 and
+# 5.4 with 2^26 multiplications per minibatch, 33 and 7.8 with 2^28, 18 and 5.5 with 2^30, 6.7 and
+# 2.5 with 2^32. From 2^31 on, the machine is assumed to run nothing else.
 PRODUCTS_PER_THREAD = 2**30
 # Previous number of threads, by Python thread that changes it. Threads that begin in between
 # inherit the changed number.

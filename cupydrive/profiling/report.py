@@ -44,8 +44,9 @@ class Profile:
         seconds: Median time of a launch of T steps.
         half_seconds: Median time with half as many environments.
         step_seconds: Median time of a launch of one step.
-        bytes_per_step: Bytes written in one env-step.
-        operations_per_step: Float operations of one env-step, or None if they were not counted.
+        bytes_per_step: Bytes written in one environment step.
+        operations_per_step: Float operations of one environment step, or None if they were not
+            counted.
         ceilings: Limits of the device.
         use: ``Use``, or None on a CPU.
     """
@@ -67,7 +68,7 @@ class Profile:
 
     @property
     def rate(self) -> float:
-        """Env-steps per second."""
+        """Environment steps per second."""
         return self.num_envs * self.steps / self.seconds
 
     @property

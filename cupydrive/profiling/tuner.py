@@ -1,7 +1,7 @@
 """Tuning by measurement: the fastest layout of threads, and the fastest number of environments.
 
-Measurements are stored in the cache folder, by device, kernel and size. Results have equal bits
-with every layout.
+Measurements are stored in the cache folder, by device, kernel and size. Results are bitwise
+identical with every layout.
 """
 
 import statistics
@@ -44,7 +44,7 @@ class Tuned:
 
     Args:
         layout: The fastest ``Layout``.
-        rates: Env-steps per second of random rollouts, by description of the layout.
+        rates: Environment steps per second of random rollouts, by description of the layout.
     """
 
     layout: Layout
@@ -136,7 +136,7 @@ def candidates(spec: EnvSpec, params: EnvParams, num_envs: int, where: Executor)
 
 
 def rate(spec: EnvSpec, params: EnvParams, num_envs: int, where: Executor, layout: Layout) -> float:
-    """Measure env-steps per second with a layout."""
+    """Measure environment steps per second with a layout."""
     batch = Batch(spec, num_envs, params, where, layout=layout)
     batch.reset(0)
     steps = min(DEFAULT_WORK["steps"], fitting_envs(batch))
@@ -170,7 +170,7 @@ def measured_once(
 def best_num_envs(
     env: str | PathLike[str] | EnvSpec, *, device: str = "auto", **params: ParamValue
 ) -> int:
-    """Find the number of environments that trains the most env-steps per second.
+    """Find the number of environments that trains the most environment steps per second.
 
     ``make(num_envs="auto")`` uses the result. Powers of four are tried with the suggested training
     of the environment, until memory is exhausted or the speed stops increasing. Each result is
@@ -216,7 +216,7 @@ def best_num_envs(
 
 
 def training_rate(spec: EnvSpec, params: EnvParams, num_envs: int, device: str) -> float:
-    """Measure env-steps per second of complete training iterations."""
+    """Measure environment steps per second of complete training iterations."""
     try:
         with memory_errors():
             run = make_run(spec, num_envs=num_envs, device=device, **asdict(params))

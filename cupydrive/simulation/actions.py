@@ -91,7 +91,7 @@ class ActionReader:
         return numbers and action.is_floating_point() == g.continuous
 
     def _check_values(self, g: Group, tensor: torch.Tensor) -> None:
-        """Raise ``ActionError`` for the first action outside the space. This synchronises."""
+        """Raise ``ActionError`` for the first action outside the space. This synchronizes."""
         bounds = g.action_bounds
         low, high = (torch.from_numpy(x).to(tensor.device) for x in bounds)
         values, discrete = tensor.reshape(self.num_envs, g.count, g.heads), len(g.sizes)

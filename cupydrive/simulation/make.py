@@ -42,7 +42,7 @@ def make(
             machine, ``best_num_envs``. It is measured once and cached.
         device: ``"cuda"``, ``"cpu"``, or ``"auto"`` for CUDA if a GPU is usable. ``"auto"`` prints
             its choice with the reason.
-        validate: Check the values of actions before each step, which synchronises. Otherwise a
+        validate: Check the values of actions before each step, which synchronizes. Otherwise a
             discrete action out of range is read as the nearest valid one, and NaN in a Box as 0.
         debug: Build for the CPU with bounds-checked agents, observations, actions and arrays.
         threads: Number of CPU threads. Defaults to one per core.

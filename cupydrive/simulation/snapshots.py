@@ -65,7 +65,7 @@ class Snapshot:
 
     @classmethod
     def of(cls, batch: Batch) -> Snapshot:
-        """Return the snapshot of a ``Batch``. This synchronises."""
+        """Return the snapshot of a ``Batch``. This synchronizes."""
         kept = batch.get_state()
         obs, mask = batch.get_observations()
         return cls(

@@ -79,7 +79,7 @@ class VectorEnv(NotCopied):
     def print_env(self) -> int | None:
         """Index of the environment whose ``env.print(...)`` lines are shown after each call.
 
-        None shows no lines. On a GPU each call then synchronises. Kernels that do not print have no
+        None shows no lines. On a GPU each call then synchronizes. Kernels that do not print have no
         overhead.
         """
         return self._print_env

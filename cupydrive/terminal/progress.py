@@ -30,7 +30,9 @@ def in_notebook() -> bool:
 
 
 def follow(total: int, words: str, shown: bool = True) -> "Silent":
-    """Return a progress display of ``total`` env-steps for this terminal, notebook or log."""
+    """Return a progress display of ``total`` environment steps for this terminal, notebook or
+    log.
+    """
     if not shown:
         return Silent()
     if in_notebook():
@@ -86,7 +88,7 @@ class Silent:
     """Progress display that shows nothing."""
 
     def update(self, done: int, row: dict[str, float]) -> None:
-        """Update the display with ``done`` env-steps and the newest row of metrics."""
+        """Update the display with ``done`` environment steps and the newest row of metrics."""
 
     def close(self, words: str | None = None) -> None:
         """Close the display. ``words`` are a final message."""
@@ -208,7 +210,7 @@ class Notebook(Log):
 def since_its_begin(rows: list[dict[str, float]]) -> list[dict[str, float]]:
     """Return the metrics of the last run if several train one after another.
 
-    These are the last rows with increasing env-steps.
+    These are the last rows with increasing environment steps.
     """
     steps = [row["charts/global_step"] for row in rows]
     begun = [k for k in range(1, len(steps)) if steps[k] < steps[k - 1]]

@@ -47,11 +47,12 @@ def begin(config: TrainConfig, share: int = 1) -> Run:
 
 
 def goal_of(run: Run, steps: int | None = None) -> int:
-    """Return the total number of env-steps at which a continued run ends.
+    """Return the total number of environment steps at which a continued run ends.
 
     Args:
         run: The ``Run``.
-        steps: Additional env-steps. Defaults to those that are missing from the run's total.
+        steps: Additional environment steps. Defaults to those that are missing from the run's
+            total.
 
     Raises:
         ParameterError: If the run has already reached its total.

@@ -29,7 +29,9 @@ from cupydrive.training.suggestions import setting_hints, suggested_algorithm, s
 
 
 def whole_number(value: T) -> T | int:
-    """Convert a float with an integer value to an int, so that env-steps may be given as 2e6."""
+    """Convert a float with an integer value to an int, so that environment steps may be given as
+    2e6.
+    """
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -59,7 +61,7 @@ class TrainConfig:
         params: Parameters of the environment, as ``spec.make_params`` returns them.
         policies: Settings by policy name.
         num_envs: Number of environments, summed over all processes.
-        steps: Total number of env-steps.
+        steps: Total number of environment steps.
         seed: Random seed.
         device: ``"cuda"`` or ``"cpu"``.
         backend: Backend of PPO, A2C and PQN.
@@ -68,7 +70,7 @@ class TrainConfig:
         overwrite: Replace the run in ``out``.
         progress: Show a progress line.
         cuda_graph: Replay iterations as a CUDA graph. If None, a graph is used wherever possible.
-        callback: Called after each logged interval with the env-steps and metrics.
+        callback: Called after each logged interval with the environment steps and metrics.
         checkpoint_minutes: Minutes between checkpoints.
         keep: Number of checkpoints to keep.
     """
@@ -140,9 +142,9 @@ def resolve(
         params: Environment parameters passed by the user.
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``.
         call: Public function that the user called, for messages. Defaults to ``train``.
-        **options: Other fields of ``TrainConfig``. Number of environments, env-steps, seed and
-            backend may be None. They default to the values of the continued run, or to those that
-            the environment suggests for the algorithm.
+        **options: Other fields of ``TrainConfig``. Number of environments, environment steps, seed
+            and backend may be None. They default to the values of the continued run, or to those
+            that the environment suggests for the algorithm.
 
     Raises:
         ParameterError: If an argument is invalid.

@@ -1,6 +1,6 @@
 """Explain a non-finite number in training, by replay.
 
-Training resumes bit for bit, so a run that failed can be repeated from its last checkpoint. The
+Training resumes exactly, so a run that failed can be repeated from its last checkpoint. The
 first replay finds the iteration that fails: it runs at full speed up to the last logged interval,
 whose numbers were finite, and checks each iteration from there. The second replay stops one
 iteration earlier and records the steps of the environment.
@@ -49,7 +49,7 @@ class Failure:
     """Record of a training that stopped at a non-finite number.
 
     Attributes:
-        step: Env-steps of the run when the number was detected.
+        step: Environment steps of the run when the number was detected.
         seconds: Estimated training time of these steps.
         captured: Whether iterations were replays of a CUDA graph.
     """
@@ -143,7 +143,7 @@ def explain(run: Run, progress: bool = True) -> Explanation:
             found = Replay(run, saved, line).find(run.metrics, failure.step)
             if found is None:
                 return no_explanation(run, failure.step)
-            # Free the first replay, which torch's optimisers keep alive through reference cycles.
+            # Free the first replay, which torch's optimizers keep alive through reference cycles.
             gc.collect()
             return Replay(run, saved, line, failure.step - begin).record(run.metrics, *found)
     finally:
@@ -157,7 +157,7 @@ class Replay:
         failed: ``Run`` that failed.
         saved: Its last checkpoint. If None, the replay begins at the start.
         line: Progress line.
-        shown: Env-steps that the progress line has already counted.
+        shown: Environment steps that the progress line has already counted.
     """
 
     def __init__(self, failed: Run, saved: Checkpoint | None, line: Silent, shown: int = 0) -> None:
@@ -177,7 +177,7 @@ class Replay:
 
         Args:
             rows: Metrics of the failed run. All their numbers were finite.
-            end: Env-steps at which the failure was detected.
+            end: Environment steps at which the failure was detected.
         """
         run, place = self.run, None
         failed: list[str] = []
@@ -192,7 +192,7 @@ class Replay:
         return max(0, steps - 1) // run.rollout.steps * self.each, place
 
     def run_to(self, step: int) -> None:
-        """Iterate at full speed until the run has done ``step`` env-steps."""
+        """Iterate at full speed until the run has done ``step`` environment steps."""
         while self.run.step < step:
             self.trained.schedule(self.run.step)
             self.iterate()
@@ -209,7 +209,7 @@ class Replay:
 
         Args:
             rows: Metrics of the failed run.
-            begin: Env-steps of the run at the start of the failing iteration.
+            begin: Environment steps of the run at the start of the failing iteration.
             place: Step and environment of the number, or None if a learner computed it.
         """
         run = self.run
@@ -289,7 +289,7 @@ def environment_explanation(run: Run, env_steps: int, trace: Trace) -> Explanati
 
     Args:
         run: ``Run`` that repeats the failed one.
-        env_steps: Env-steps at the start of the failing iteration.
+        env_steps: Environment steps at the start of the failing iteration.
         trace: Steps of the environment up to the number.
     """
     if (first := trace.first()) is None:

@@ -69,7 +69,7 @@ class Events(Appended):
 
     Args:
         folder: Folder of the run.
-        step: Env-steps done. TensorBoard hides later steps of earlier files.
+        step: Environment steps done. TensorBoard hides later steps of earlier files.
     """
 
     def __init__(self, folder: Path, step: int) -> None:
@@ -96,7 +96,7 @@ class Events(Appended):
         self.append(record.getvalue())
 
     def add(self, row: Mapping[str, float], step: int) -> None:
-        """Write a row of metrics (values by name) at ``step`` env-steps."""
+        """Write a row of metrics (values by name) at ``step`` environment steps."""
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         values = [Summary.Value(tag=name, simple_value=value) for name, value in row.items()]
@@ -212,7 +212,7 @@ class Logbook:
         """Log the row of an interval and return it.
 
         Args:
-            step: Env-steps done at the end of the interval.
+            step: Environment steps done at the end of the interval.
             seconds: Training time in seconds up to the end of the interval.
             numbers: Numbers for ``MetricReport.read``.
             rates: Learning rate by policy.

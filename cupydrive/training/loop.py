@@ -58,14 +58,14 @@ class Interval:
 
 
 class Loop:
-    """Train runs up to ``configs[0].steps`` env-steps each.
+    """Train runs up to ``configs[0].steps`` environment steps each.
 
     Args:
         trained: ``Alone`` or ``Together``.
         configs: ``TrainConfig`` of each run. They may differ in folders and in the settings that
-            runs side by side may vary.
-        line: Progress line. Its ``update`` takes the env-steps of one run since the loop was
-            created, and a row of metrics.
+            runs in parallel may vary.
+        line: Progress line. Its ``update`` takes the environment steps of one run since the loop
+            was created, and a row of metrics.
         callback: ``callback(step, metrics, index of the run)``, or None. Training ends when it
             returns True.
         explains: Explain non-finite numbers by a replay.

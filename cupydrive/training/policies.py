@@ -132,7 +132,7 @@ def warn_if_never_learning(runs: Iterable[tuple[Run, int]]) -> None:
     Each policy is reported once.
 
     Args:
-        runs: ``Run``s to train, each with its total env-steps. Finished runs are skipped.
+        runs: ``Run``s to train, each with its total environment steps. Finished runs are skipped.
     """
     found = []
     for run, goal in ((run, goal) for run, goal in runs if run.step < goal):

@@ -61,10 +61,11 @@ def check_policy(
     """Check that policies compute the same log-probabilities and values while learning and acting.
 
     A rollout of ``num_steps`` steps, in which episodes end at random steps, passes through the
-    learning path with unchanged weights. Kernels in float32 must give equal bits. Kernels in
-    bfloat16 may differ by 2^-7, torch by 1e-4 in float32 and by 2e-2 in bfloat16. Differences are
-    relative where a number exceeds 1. Steps after a reset are reported separately, and may not
-    differ more than the others. Observations before a reset must not affect results after it.
+    learning path with unchanged weights. Kernels in float32 must give bitwise identical results.
+    Kernels in bfloat16 may differ by 2^-7, torch by 1e-4 in float32 and by 2e-2 in bfloat16.
+    Differences are relative where a number exceeds 1. Steps after a reset are reported separately,
+    and may not differ more than the others. Observations before a reset must not affect results
+    after it.
 
     The weights are the initial ones plus random numbers up to 0.05, because weights of 0 would hide
     differences. A module that training would reject is a failed check. The check takes some

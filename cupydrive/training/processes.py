@@ -100,7 +100,7 @@ def joined_processes(device: str) -> Iterator[bool]:
 
 
 def _own_gpu(local: int) -> None:
-    """Make only GPU ``local`` visible to this process, before any library initialises CUDA."""
+    """Make only GPU ``local`` visible to this process, before any library initializes CUDA."""
     seen = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     os.environ["CUDA_VISIBLE_DEVICES"] = seen[local % len(seen)] if seen else str(local)
 

@@ -142,7 +142,7 @@ def require_equal_weights(ranks: Ranks, policies: Mapping[str, nn.Module], step:
     Args:
         ranks: ``Ranks``.
         policies: Modules by name.
-        step: Env-steps done.
+        step: Environment steps done.
     """
     digest = hashlib.sha256()
     for policy in policies.values():

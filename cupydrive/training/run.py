@@ -74,7 +74,7 @@ class Run(NotCopied):
 
     Attributes:
         shard: ``Shard`` of this process: the environments that it simulates.
-        step: Env-steps done.
+        step: Environment steps done.
         backends: For each learning policy, one line about the chosen backend and the reason. The
             entry ``all rollouts`` reports whether a rollout is a single launch, and the reason.
         seconds: Training time of this process in seconds, without set-up and graph capture.
@@ -131,7 +131,7 @@ class Run(NotCopied):
     def policies(self) -> dict[str, nn.Module]:
         """Torch modules of the learning policies, by name.
 
-        These are only the networks: they take normalised observations if ``normalize_obs`` is set,
+        These are only the networks: they take normalized observations if ``normalize_obs`` is set,
         and return the parameters of a distribution and a value. Use ``act`` or ``policy`` to map
         raw observations to actions.
         """
@@ -168,7 +168,7 @@ class Run(NotCopied):
     ) -> RowsByGroup | tuple[RowsByGroup, RowsByGroup]:
         """Compute the actions of this run's current policies, in the format of ``env.step``.
 
-        Pass raw observations, which are normalised inside if necessary. For a policy with hidden
+        Pass raw observations, which are normalized inside if necessary. For a policy with hidden
         state the result is ``(actions, state)``. Pass this state with the next observations.
 
         Args:
@@ -203,7 +203,7 @@ class Run(NotCopied):
     def policy(self, group: str | None = None) -> nn.Module:
         """Return a group's policy as a ``torch.nn.Module`` from raw observations to greedy actions.
 
-        The module is a copy in evaluation mode that includes the normalisation. It can be moved to
+        The module is a copy in evaluation mode that includes the normalization. It can be moved to
         another device, and further training does not change it. ``torch.export.export`` and
         ``torch.jit.trace`` accept it. Observations have shape (..., D), and actions are those of
         ``act``. For groups with action masks, the second input is the mask of allowed choices. With

@@ -107,7 +107,7 @@ def clear(out: Path) -> None:
 
 
 def check_newest(folder: Path, step: int) -> None:
-    """Raise ``TrainingError`` if ``folder`` holds a checkpoint after ``step`` env-steps."""
+    """Raise ``TrainingError`` if ``folder`` holds a checkpoint after ``step`` environment steps."""
     files = checkpoints(folder)
     if files and int(files[-1].stem) > step:
         raise TrainingError(
@@ -207,7 +207,7 @@ def pack_checkpoint(env: str, step: int, tensors: dict[str, torch.Tensor]) -> io
 
     Args:
         env: Name of the environment.
-        step: Env-steps done.
+        step: Environment steps done.
         tensors: Result of ``Run.snapshot``.
     """
     content = io.BytesIO()
@@ -344,7 +344,7 @@ def read_metrics(folder: Path) -> list[dict]:
 
 
 def pack_metrics(rows: list[dict]) -> bytes:
-    """Serialise rows of metrics, one line of JSON each."""
+    """Serialize rows of metrics, one line of JSON each."""
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 

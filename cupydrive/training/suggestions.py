@@ -1,4 +1,6 @@
-"""Suggested training of an environment: algorithm, settings, number of environments, env-steps."""
+"""Suggested training of an environment: algorithm, settings, number of environments, environment
+steps.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ class Suggestion:
     Args:
         algorithm: Name of the algorithm.
         num_envs: Number of environments.
-        steps: Env-steps.
+        steps: Environment steps.
         settings: Settings by name that differ from the algorithm's defaults.
     """
 
@@ -117,7 +119,8 @@ def suggested_sizes(
     policies: Mapping[str, PolicySettings],
     params: Mapping[str, ParamValue] | None = None,
 ) -> Suggestion:
-    """Return the ``Suggestion`` with most env-steps among those of policies that learn together.
+    """Return the ``Suggestion`` with most environment steps among those of policies that are
+    trained jointly.
 
     Args:
         env: Name, path of a Python file, or ``EnvSpec``.

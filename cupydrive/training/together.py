@@ -1,6 +1,6 @@
-"""Schedules, iterations and reports of one run, or of several runs trained side by side.
+"""Schedules, iterations and reports of one run, or of several runs trained in parallel.
 
-Runs side by side share their launches (``cupydrive/executors/joined.py``). Each run computes the
+Runs in parallel share their launches (``cupydrive/executors/joined.py``). Each run computes the
 same results as on its own, and the number of launches of an iteration does not depend on the number
 of runs.
 """
@@ -54,13 +54,13 @@ class Alone:
         return self.graph.replay
 
     def schedule(self, step: int) -> None:
-        """Write the scheduled settings for ``step`` env-steps."""
+        """Write the scheduled settings for ``step`` environment steps."""
         for learner in self.runs[0].learners.values():
             learner.schedule(step)
 
     def rates(self, step: int) -> list[dict[str, float]]:
         """Return the learning rates of each run by policy, for the iteration that began at ``step``
-        env-steps.
+        environment steps.
         """
         return [{name: learner.learning_rate for name, learner in self.runs[0].learners.items()}]
 
@@ -114,12 +114,12 @@ class Together:
         self.graph.replay()
 
     def schedule(self, step: int) -> None:
-        """Write the scheduled settings of all runs for ``step`` env-steps."""
+        """Write the scheduled settings of all runs for ``step`` environment steps."""
         self.schedules.write(step)
 
     def rates(self, step: int) -> list[dict[str, float]]:
         """Return the learning rates of each run by policy, for the iteration that began at ``step``
-        env-steps.
+        environment steps.
         """
         found = []
         for run in self.runs:
@@ -188,7 +188,7 @@ class Schedules:
         self.program = executor.build(assemble_file("train/schedule")) if places else None
 
     def write(self, step: int) -> None:
-        """Queue the launch that writes all values for ``step`` env-steps."""
+        """Queue the launch that writes all values for ``step`` environment steps."""
         if self.program is None:
             return
         if not 0 <= (step - self.first) // self.step < len(self.table):

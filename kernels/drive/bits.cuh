@@ -39,7 +39,7 @@ template <class Entry> struct EntryRow {
   DEVICE Entry& operator[](Index at) const { return entries[ENTRY(at)]; }
 };
 
-// A row for a central critic, `env.NAME.critic_obs(i)`. Where no policy reads it, it is null and drops all entries.
+// A row for a centralized critic, `env.NAME.critic_obs(i)`. Where no policy reads it, it is null and drops all entries.
 struct CriticEntry {
   float* at;
   DEVICE float operator=(float x) const { if (at != nullptr) *at = x; return x; }

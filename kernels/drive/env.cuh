@@ -66,7 +66,7 @@ template <class Kind> struct Group {
     CHECK_INDEX(i, COUNT, "agent (observation)");
     return Kind::ObsRows::at(obs_row, i);
   }
-  // `observe` writes what a central critic sees besides, of any number of entries, in the place of agent i's observation.
+  // `observe` writes what a centralized critic sees besides, of any number of entries, in the place of agent i's observation.
   DEVICE CriticRow critic_obs(int i CALLER) const {
     static_assert(Kind::CRITIC > 0, NO_CRITIC);
     CHECK_INDEX(i, COUNT, "agent (critic observation)");

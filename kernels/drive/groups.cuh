@@ -26,7 +26,7 @@ template <class Kind> struct GroupRows {
   int current_packed;        // `current_obs`
 };
 
-// What the actions of one head in four steps are drawn from: four random words, or (PACKED) the four actions, a byte each, if a
+// What the actions of one head in four steps are drawn from: four 32-bit random integers, or (PACKED) the four actions, a byte each, if a
 // head has at most 256 choices and no mask. One thread packs only where environments are many: packing takes time.
 template <class Kind> constexpr bool PACKED = Kind::BYTES && (TEAM > 1 || OBSERVATIONS == OBS_WARP_COPY);
 template <bool BYTES> struct Drawn {
@@ -108,7 +108,7 @@ template <class Kind, class Visit> DEVICE void each_head(const Team team, const 
   }
 }
 
-// Draws the random words of the next four steps' actions (struct Drawn).
+// Draws the 32-bit random integers of the next four steps' actions (struct Drawn).
 template <class Kind, class Kept> DEVICE void draw_ahead(const Team team, Kept& kept, const Random& random) {
   if constexpr (HAS_KEPT_ROWS<Kind>) {
     each_head<Kind>(team, [&](const int k, const int i, const int head) INLINED {

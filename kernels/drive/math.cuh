@@ -1,4 +1,4 @@
-// math.cuh -- Elementary functions in float32 that give the same bits on a CPU and on a GPU.
+// math.cuh -- Elementary functions in float32 that give bitwise identical results on a CPU and on a GPU.
 //
 // The bits agree because every function is a fixed sequence of operations that IEEE 754 rounds correctly (+ - * / sqrt fma, floor,
 // conversions), comparisons, and integer operations. The build must keep that sequence as written: -ffp-contract=off on the CPU,
@@ -6,7 +6,7 @@
 // the CPU). No function's result depends on whether a product just under 2^-126 is flushed before it is rounded (as on Arm) or
 // after (as on x86 and, measured, on an NVIDIA H200).
 //
-// For speed, not for the bits: g++ vectorises `log`, `wrap_turn`, `sqrt`, `to_int` and `pow` well only with -fno-math-errno
+// For speed, not for the bits: g++ vectorizes `log`, `wrap_turn`, `sqrt`, `to_int` and `pow` well only with -fno-math-errno
 // -fno-trapping-math. The others need no flags beyond -O3.
 //
 // The sign and the payload of a NaN do not agree, and must not be used. If an *argument* is denormal (arithmetic makes none, so it

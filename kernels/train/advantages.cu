@@ -1,4 +1,4 @@
-// advantages.cu -- Generalised advantage estimation, agent by agent.
+// advantages.cu -- Generalized advantage estimation, agent by agent.
 //
 // Source: Schulman et al. 2016, "High-dimensional continuous control using generalized advantage estimation", eq. 11-16. Truncation
 // bootstraps from the value of the final observation. Termination bootstraps from 0, and so does an agent's leaving. All three cut

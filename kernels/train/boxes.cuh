@@ -22,7 +22,7 @@ template <class Space> DEVICE float into_box(float x, int head) {
 }
 
 // take(head, action, raw) for each head of one agent, from HEADS means and then HEADS logarithms of deviations; raw: before
-// squashing. `greedy`: the mean. `first`: the first of the random words' draws. Returns the logarithm of the action's density.
+// squashing. `greedy`: the mean. `first`: index of the first random sample. Returns the logarithm of the action's density.
 template <class Space, class Take>
 DEVICE float draw_from_box(const Random& random, const int agent, const float* mean, const bool greedy, Take take,
                            const int first = 0) {

@@ -1,6 +1,6 @@
 // gaussian.cu -- Draw the actions of a policy over a Box, and the exploration noise of a deterministic policy.
 //
-// Source: Uhlenbeck & Ornstein 1930, discretised as x' = x - damping * x + deviation * normal, for correlated noise.
+// Source: Uhlenbeck & Ornstein 1930, discretized as x' = x - damping * x + deviation * normal, for correlated noise.
 // Random words: purpose POLICY of random.cuh. Constants: those of sample_box.cuh.
 #include "train/sample_box.cuh"
 

@@ -1,4 +1,4 @@
-// normals.cuh -- Independent standard normal numbers from random words.
+// normals.cuh -- Independent standard normal numbers from 32-bit random integers.
 //
 // Source: Box & Muller 1958, "A note on the generation of random normal deviates".
 #pragma once

@@ -150,7 +150,7 @@ FEATURES = {
     ),
     "GRU, MinGRU": lambda s: trained(env_of(s), described(s, core=cd.GRU(8))),
     "LSTM": lambda s: trained(env_of(s), described(s, core=cd.LSTM(8))),
-    "layer normalisation": lambda s: trained(env_of(s), described(s, layer_norm=True)),
+    "layer normalization": lambda s: trained(env_of(s), described(s, layer_norm=True)),
     "a torch module of your own": lambda s: trained(env_of(s), type(s)(num_steps=4, policy=Own)),
     "past snapshots as opponents": lambda s: pooled(s),
     "populations in joint launches": joint,

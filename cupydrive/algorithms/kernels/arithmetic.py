@@ -1,8 +1,8 @@
 """Variants of the matrix products in the learner's kernels.
 
-``EXACT`` is float32 with a fixed order of summation, with the same bits on a CPU and a GPU.
-``TENSOR`` uses a GPU's tensor cores, with a network's weights and their gradients in each block.
-``WIDE`` does the same for networks that do not fit into a block.
+``EXACT`` is float32 with a fixed order of summation, with bitwise identical results on a CPU and a
+GPU. ``TENSOR`` uses a GPU's tensor cores, with a network's weights and their gradients in each
+block. ``WIDE`` does the same for networks that do not fit into a block.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Arithmetic:
         in_block: Whether the weights are in shared memory. A block then computes many tiles of a
             forward pass, and ``kernels/play`` supports the network.
         tolerance: Allowed relative difference between acting and learning with equal weights. 0
-            requires equal bits.
+            requires bitwise identical results.
     """
 
     name: str

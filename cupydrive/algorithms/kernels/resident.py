@@ -1,7 +1,7 @@
 """All minibatches of an iteration in one block.
 
 The kernels are ``kernels/learn/mma/resident.cu`` and ``kernels/learn/hopper/group_resident.cu``.
-They are for runs side by side, if there are at least as many as resident blocks. Each run has its
+They are for runs in parallel, if there are at least as many as resident blocks. Each run has its
 own block, which keeps the weights and Adam's moments from the first minibatch to the last. A single
 run is faster with the launches of ``tensor.py`` and ``steps.py``, which are split among many
 blocks.

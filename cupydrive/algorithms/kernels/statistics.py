@@ -51,7 +51,8 @@ def statistics_unit() -> Unit:
 
 
 class Statistics:
-    """Adds rows to ``RunningMeanStd``, with the same bits for any number of threads and processes.
+    """Adds rows to ``RunningMeanStd``, with bitwise identical results for any number of threads and
+    processes.
 
     Args:
         executor: Executor of the kernels.
