@@ -149,8 +149,8 @@ class Learner(Player, Protocol):
         """Return a ``Player`` that follows the current policy without learning.
 
         It must use the current weights at every step.
-        ``cupydrive.playing.players.PolicyPlayer`` is one for any network (B, D) -> (parameters,
-        value).
+        ``cupydrive.playing.players.PolicyPlayer`` implements it for any network that maps
+        observations (B, D) to the parameters of a distribution (B, P) and values (B,).
 
         Args:
             greedy: Take the most likely actions instead of random ones.

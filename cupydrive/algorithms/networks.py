@@ -81,7 +81,8 @@ def make_network(
         if is_lazy(tensor) or tensor.is_meta:
             kind = "lazy" if is_lazy(tensor) else "on the meta device"
             raise ParameterError(
-                f"{where} has no numbers yet: got {name}, {kind}, expected weights of a known size"
+                f"{where}: parameter {name} is uninitialized ({kind}). Initialize it first, a lazy "
+                f"module by one forward pass"
             )
     network = network.to(rollout.device)
     try_out(where, network, group, size, rollout, config)

@@ -33,7 +33,7 @@ class PPO(OnPolicy):
         num_minibatches: Number of minibatches per epoch. It must divide the rows of an iteration.
         update_epochs: Passes over the rows of an iteration.
         clip_coef: Clip the probability ratio to 1 plus or minus this value.
-        clip_vloss: Clip the change of the value also.
+        clip_vloss: Also clip the value loss, as OpenAI Baselines does.
         target_kl: Stop the iteration after an epoch whose approximate KL divergence exceeds this
             value. Defaults to no limit.
     """

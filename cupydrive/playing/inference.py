@@ -124,8 +124,8 @@ class PolicyModule(nn.Module):
         if mask is not None and mask.shape[-1:] != (self.choices,):
             raise ParameterError(
                 f"the policy of {self.group!r}: got mask of shape {tuple(mask.shape)}, expected "
-                f"{f'(..., {self.choices})' if self.choices else 'None'}. Pass a hidden state by "
-                f"name: state=..."
+                f"{f'(..., {self.choices})' if self.choices else 'None'}. If this argument is a "
+                f"hidden state, pass it as state=..."
             )
         if torch.is_autocast_enabled(obs.device.type):
             with torch.autocast(obs.device.type, enabled=False, cache_enabled=False):

@@ -1,4 +1,5 @@
-// entries.cuh -- what a byte of a Workspace is, in an author's words: for what backend/races.cuh finds.
+// entries.cuh -- Map a byte of a Workspace to the name of its variable in the environment's source, for race reports
+// (backend/races.cuh).
 #pragma once
 
 namespace faults {

@@ -14,20 +14,23 @@
 //                 any(mine)        whether it holds for any thread. Includes a sync
 //                 sum(mine), min(mine), before(mine, &all)   of integers only: their result is the same in any order
 //                 add(array, i, value)   adds to array[i], which several threads may do between two syncs. Returns the old value
-//                 in_step(num_envs), near_any(mine, near_lanes()), warp_any(mine)   only for speed: true wherever `mine` is
+//                 near_any(mine, near_lanes()), warp_any(mine)   votes, only for speed: true where `mine` is, possibly elsewhere too
+//                 in_step(num_envs)   whether the teams of a warp step together, only for speed
 //               on a GPU also WARP_SIZE and ALL_LANES_OF_WARP, a mask that is wide enough for it (for 64 lanes a u64)
 //   WarpSet     the warps of a block that step their own environments and compute the policies for them (play/play.cuh): SIZE,
 //               rank, sync(). WEIGHTS_IN_SHARED: whether a block's memory keeps the weights that all of them read
 //   memory      block_memory() on a GPU. alone(work): that of a team that has its block alone. hold(word), lowest_bit(bits),
-//               atomic_min(word, value), atomic_add(sum, value) of whole numbers. store_last(to, value),
-//               store_record(to, float, int). load_constant(from), for data that no kernel writes
+//               atomic_min(word, value), atomic_add(sum, value) of integers. store_last(to, value), a streaming store
+//               (__stcs). store_record(to, float, int), 8 bytes at once. load_constant(from), a read-only load (__ldg)
 //               copy_words<WORDS>(team, to, from): by the whole team. Both are aligned to the largest of 16, 8 and 4 bytes
-//               that divides the size. store_words: the same to memory that this launch does not read again
-//   launches    await_previous(): waits until the writes of the previous launch are visible. release_next(): the next may start
+//               that divides the size. store_words: the same by streaming stores
+//   launches    programmatic dependent launch. await_previous(): waits until the writes of the previous launch are visible.
+//               release_next(): the next may start
 //   SIDE_FLOATS floats that one thread computes in one vector (neighbours.cuh)
 //   KERNEL_OF_STEPS(name, Call, size, lanes, steps, piece, body): a kernel (launch.cuh)
 //   KERNEL_AHEAD(name, Call, size, body): a kernel that calls await_previous() itself (launch.cuh)
 //   KERNEL_OF_WARP_SETS(name, Call, size, Block, load, body): a kernel of warp sets, whose blocks' memory is a Block
+// Notes like `mutant(swap <): reason` mark equivalent mutants for the mutation tester (CONTRIBUTING.md).
 #pragma once
 #include "generated/sizes.cuh"
 

@@ -183,10 +183,10 @@ def without_gradients(parameters, value):
         (lambda d, s: Halting(d, s), r"returned a tuple, expected 3 tensors.*hidden state"),
         (lambda: Net(), r"failed \(TypeError: .*takes 0 positional arguments"),
         (lambda obs_dim, size: "net", r"returned 'net', expected a torch.nn.Module"),
-        (lambda d, s: nn.LazyLinear(s), r"no numbers yet: got weight, lazy"),
+        (lambda d, s: nn.LazyLinear(s), r"weight is uninitialized \(lazy\)"),
         (
             lambda d, s: Net(d, s).to("meta"),
-            r"no numbers yet: got actor.weight, on the meta device",
+            r"actor.weight is uninitialized \(on the meta device\)",
         ),
     ],
 )

@@ -101,7 +101,7 @@ def fits_groups(tower: Sequence[int], executor: Executor) -> bool:
 def resident_way(task: Task) -> Way | None:
     """Return the ``Way`` in which one block learns from all minibatches, or None.
 
-    It is used if runs share a GPU so that each has one of its processors.
+    It is used if training runs share a GPU, with one streaming multiprocessor (SM) per run.
     """
     layout, executor, rows = task.layout, task.executor, task.minibatch_rows
     if (

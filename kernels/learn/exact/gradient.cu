@@ -86,7 +86,7 @@ DEVICE void learn_chunk(const Learn& call, const Team team, Workspace& work, con
   }
 }
 
-// Add up the gradients of all chunks of split `split` of the blocks in minibatch (epoch, minibatch).
+// Compute the partial gradient of one split in minibatch (epoch, minibatch): the sum over the split's blocks of environments.
 DEVICE void learn_split(const Learn& call, const Team team, Workspace& work, const int split) {
   if (*call.skip > 0.0f) return;
 #if ALONE

@@ -59,7 +59,7 @@ DEVICE u32 one_minus_square(const u32 a) {
 
 DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-// Wait until all committed groups are complete, except for the LATER last ones.
+// Wait until at most the LATER most recent groups are pending.
 template <int LATER = 0> DEVICE void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LATER) : "memory");
 }
@@ -166,7 +166,8 @@ template <int N> struct Accumulator {
       Wgmma<N>::run_over_rows(of, smem_descriptor(left, k, 0), smem_descriptor(right, k, 0, beside));
     }
   }
-  // Call visit(m, n, c, d) for this thread's m and even n up to COLUMNS, and a few more. own_pairs: number of calls.
+  // Call visit(m, n, c, d) for the elements c at (m, n) and d at (m, n + 1) of this thread, for even n. COLUMNS is rounded up to a
+  // multiple of 8, so visit() ignores n >= COLUMNS. own_pairs: number of calls.
   static constexpr int own_pairs(const int columns) { return (columns + 7) / 8 * 2; }
   template <int COLUMNS = N, class Visit> DEVICE void each(const Team team, Visit visit) const {
     const int m = team.rank / WARP_SIZE * 16 + team.rank % WARP_SIZE / 4, n = team.rank % 4 * 2;

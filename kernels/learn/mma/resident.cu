@@ -81,7 +81,7 @@ struct FirstRows {
   }
 };
 
-// Compute the gradient of tower T over minibatch k of all epochs, whose first rows are in the tile's memory.
+// Compute the gradient of tower T over minibatch k, counted across epochs. The rows of its first tile are already in work.tile.
 template <int T>
 DEVICE void learn_tower(const TensorLearn& about, const Losses& losses, const Team team, Workspace& work, const int k) {
   Tower<T>& tower = work.tower.of<T>();
