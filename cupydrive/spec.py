@@ -376,7 +376,8 @@ class Observation:
     """Result of a reference ``observe``: observations by group, and fields of the state.
 
     If the kernel's ``observe`` also writes fields of the state, ``state`` has their values by field
-    name. ``margin`` is keyed by group or field name, with shape ``(N, C)``.
+    name. ``margin`` has the smallest distance from a decision, as in ``StepResult``, by name of a
+    group or field, ``(N, C)``.
     """
 
     obs: TableArrays  # (N, C, D) or (N, C, *obs_shape), of any type for bool and uint8

@@ -168,14 +168,14 @@ class Loop:
             run.return_weights()
 
     def advance(self, interrupted: Callable[[], bool]) -> bool:
-        """Iterate once, log intervals that have arrived, and save if a checkpoint is due.
+        """Run one iteration, log metrics that have arrived, and save a checkpoint if one is due.
 
         Args:
             interrupted: Returns whether Ctrl-C was pressed. If several processes train, all of them
                 stop when one was interrupted.
 
         Returns:
-            Whether training ends before the goal.
+            Whether training ends before its total number of steps.
         """
         # A callback or another thread may have moved weights between two intervals. The check takes
         # 10 us for each run.

@@ -40,8 +40,8 @@ typedef int Index;
 #define TABLE_INDEX(index, size) (index)
 #endif
 
-// N values, such as one per agent, that are indexed like any array. One thread may keep them in registers, which cannot be indexed:
-// an index that the compiler does not know then selects among all of them. An element `s.x[i]` of a mutable array is therefore not
+// N values, such as one per agent, that are indexed like any array. One thread may keep them in registers, which have no dynamic
+// index: a runtime index becomes a chain of selects over all of them. An element `s.x[i]` of a mutable array is therefore not
 // a float but an Element, which converts to one where it is used: write `const float x = s.x[i]`. `float& x = s.x[i]` does not
 // compile. Neither does reading x after `auto x = s.x[i]`, which would see later writes to the array.
 constexpr int MOST_SELECTED = 8;
@@ -77,7 +77,7 @@ template <class T, int N> struct Array {
 template <bool FIRST, class A, class B> struct Choose { typedef A type; };
 template <class A, class B> struct Choose<false, A, B> { typedef B type; };
 
-// Name a type if one of these is a float, a double, or an entry of an array of them. A function of integers would silently drop the
+// Name a type if one of the given types is a float, a double, or an Element of them. A function of integers would silently drop the
 // fraction.
 template <class T> T&& a_value();
 template <class T> struct Fractions { enum : bool { ANY = false }; };
@@ -100,7 +100,7 @@ struct Member {
   template <int N, class T> int add(Array<float, N>&, int, T) const = delete;
 
   DEVICE Each each(int n) const { return {rank, n}; }
-  // The same, followed by indices of n or more if a thread has fewer than others, so that all threads have equally many.
+  // Like each(n), but with n rounded up to a multiple of TEAM, so that all threads have equally many. Ignore indices from n on.
   DEVICE Each all(int n) const { return {rank, (n + TEAM - 1) / TEAM * TEAM}; }
   DEVICE bool leader() const { return TEAM == 1 || rank == 0; }
 };

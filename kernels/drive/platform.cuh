@@ -14,7 +14,7 @@
 //                 any(mine)        whether it holds for any thread. Includes a sync
 //                 sum(mine), min(mine), before(mine, &all)   of integers only: their result is the same in any order
 //                 add(array, i, value)   adds to array[i], which several threads may do between two syncs. Returns the old value
-//                 near_any(mine, near_lanes()), warp_any(mine)   votes, only for speed: true where `mine` is, possibly elsewhere too
+//                 near_any(mine, near_lanes()), warp_any(mine)   votes, only for speed: true where `mine` is, perhaps elsewhere too
 //                 in_step(num_envs)   whether the teams of a warp step together, only for speed
 //               on a GPU also WARP_SIZE and ALL_LANES_OF_WARP, a mask that is wide enough for it (for 64 lanes a u64)
 //   WarpSet     the warps of a block that step their own environments and compute the policies for them (play/play.cuh): SIZE,

@@ -13,8 +13,8 @@
 constexpr int TILE_FLOATS = TILE * before(OUTPUTS, TOWERS, 0);
 
 // On a GPU some threads compute a layer's weight gradient while others compute the gradient w.r.t. its inputs. The latter must not
-// overwrite memory that the former reads. It is written to spare memory for the last hidden layer, and to the next layer's outputs
-// for the layer before, and so on alternately, if these are wide enough. A single thread computes one after the other, in place.
+// overwrite memory that the former reads. Gradients w.r.t. inputs therefore alternate between two buffers: spare memory, and the
+// outputs of the following layer, if these are wide enough. A single thread computes one after the other, in place.
 constexpr bool BESIDE = TEAM > 1;
 constexpr int widest_hidden() {
   int most = 0;  // mutant(swap = 0;): more room, never read
