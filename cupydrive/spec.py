@@ -467,8 +467,8 @@ class EnvSpec:
             ``max_episode_steps``.
         state: ``state(params)`` returns the tuple of ``Field`` of ``struct State``, in order.
         groups: ``groups(params)`` returns the tuple of ``Group``.
-        time_limit: ``"terminates"`` if the time limit ends the task, ``"truncates"`` if it
-            truncates the episode.
+        time_limit: ``"terminates"`` if the time limit is part of the task and terminates the
+            episode, ``"truncates"`` if it truncates the episode.
         reference: ``Reference`` with which the checker compares the kernel.
         display: ``Display`` for videos and play by a person.
         kernel: Kernel source, the path of its file, or ``PythonKernels``. Defaults to ``NAME.cu``

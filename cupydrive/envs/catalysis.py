@@ -6,9 +6,10 @@ with energies from density functional theory. Its kernels were never published.
 
 Start and target are fixed, and atoms move cell by cell. The cost of a move is the energy of the
 entered cell above a reference, in units of 20 eV, at least 0 and at most ``-min_reward``. The grid
-is periodic, but energies are known only in a slab of it. Leaving the slab costs 1, and the move is
-cancelled. In settings that start at their target's height, the atom is outside instead, and every
-step costs 1 until it returns. An episode ends with a reward at the target. It is truncated after
+is periodic, but energies are known only in a slab of it. Leaving the slab costs 1, or
+``-min_reward`` if that is less, and the move is cancelled. In settings that start at their target's
+height, the atom is outside instead, and every step has this cost until it returns. An episode
+terminates at the target, where a reward is added that is not clamped. It is truncated after
 500 steps, because no clock is observed (upstream reports both as done, but distinguishes them when
 it filters episodes).
 

@@ -103,7 +103,9 @@ class Params:
     end_of_game_reward_for_runner: float = cd.param(
         1.0, "Reward for surviving the last step.", low=0.0, high=1e6
     )
-    max_episode_steps: int = cd.param(500, "Time limit, which ends the task.", unit="steps", low=1)
+    max_episode_steps: int = cd.param(
+        500, "Time limit, which terminates the episode.", unit="steps", low=1
+    )
 
 
 def check(p: Params) -> None:

@@ -67,7 +67,9 @@ class Params:
     step_cost_for_tagger: float = cd.param(
         0.01, "Penalty of taggers and reward of the runner in other steps.", low=0.0, high=1e6
     )
-    max_episode_steps: int = cd.param(100, "Time limit, which ends the task.", unit="steps", low=1)
+    max_episode_steps: int = cd.param(
+        100, "Time limit, which terminates the episode.", unit="steps", low=1
+    )
 
 
 def check(p: Params) -> None:

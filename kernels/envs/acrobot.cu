@@ -3,7 +3,7 @@
 //   state   theta1 [rad, -PI to PI, 0 = hanging], theta2 [rad, -PI to PI, relative to the first link],
 //           dtheta1, dtheta2 [rad/s]
 //   action  0 = -torque, 1 = none, 2 = +torque [N m]
-//   reward  -1 for every step, 0 for the one that ends the task: the free end is above `goal_height`
+//   reward  -1 for every step, 0 for the terminating one, in which the free end is above `goal_height`
 struct Params {
   float gravity, length_1, mass_1, mass_2, center_1, center_2, inertia, torque, tau, max_speed_1, max_speed_2;
   float goal_height, start_range;

@@ -1,9 +1,9 @@
 // catalysis.cu -- Atoms move over a catalyst, cell by cell, along paths of low energy (WarpDrive's rlchemists).
 //
-//   state   position: x, y, z of each atom [cells]. highest: maximum energy of the cells so far [eV above the reference]
+//   state   position: x, y, z of each atom [cells]. highest: maximum energy of the cells so far [eV]
 //   action  the last head moves: 0 = +x, 1 = -x, 2 = +y, 3 = -y, 4 = +z, 5 = -z. With two atoms the first head selects the atom
-//   reward  minus the energy of the cell entered [20 eV above the reference], in [min_reward, 0]. Leaving the slab of
-//           known energies costs 1. TERMINAL_REWARD at the target
+//   reward  minus the energy of the cell entered, in units of 20 eV. A move out of the slab of known energies costs 1. Both are
+//           clamped to [min_reward, 0]. TERMINAL_REWARD is then added at the target. Energies are relative to a reference
 //
 // x and y are periodic. z is periodic too if an atom may leave the slab (FLAT). Otherwise such a move is cancelled.
 constexpr int COORDINATES = 3 * ATOMS;
@@ -36,7 +36,7 @@ DEVICE void reset(Env& env) {
   env.state.highest = env.table.energy[cell];
 }
 
-// No branches, so that a CPU steps 16 environments in one vector.
+// Free of branches, so that a CPU can step one environment per lane of a vector: 16 with AVX-512, 8 otherwise.
 DEVICE bool step(Env& env) {
   if (!env.team.leader()) return false;
   State& s = env.state;

@@ -1,10 +1,10 @@
-// minatar_asterix.cu -- Collect gold and avoid enemies, as MinAtar's Asterix.
+// minatar_asterix.cu -- Collect gold and avoid enemies, as in MinAtar's Asterix.
 //
 //   state   column and row of the player. Entities of rows 1 to 8 in 4 bits each: their columns, and the flags THING, RIGHT and
 //           GOLD. Steps until something appears, until everything moves and until the next level, which sets both intervals.
 //           last_action
 //   action  0 = none, 1 = left, 2 = up, 3 = right, 4 = down
-//   reward  1 for gold. An enemy ends the task
+//   reward  1 for gold. Touching an enemy terminates the episode
 struct Params { float sticky_action_prob; };
 struct State {
   int player_x, player_y;

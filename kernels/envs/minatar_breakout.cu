@@ -1,7 +1,8 @@
-// minatar_breakout.cu -- Break three rows of bricks with a ball that a paddle keeps in play, as MinAtar's Breakout.
+// minatar_breakout.cu -- Break three rows of bricks with a ball that a paddle keeps in play, as in MinAtar's Breakout.
 //
-//   state   bricks [bits of rows 1 to 3, column by column], columns and rows of paddle, ball and trail, move [-1, 1 per step],
-//           striking: whether the ball touched a brick in the last step, last_action
+//   state   bricks: bit (y - 1) * SIDE + x is set for a brick in column x of row y, 1 to 3. paddle: its column. Columns and rows of
+//           ball and trail. move_x, move_y: -1 or 1 cells per step. striking: whether the ball touched a brick in the last step
+//           (MinAtar's `strike`). last_action
 //   action  0 = none, 1 = left, 2 = right
 //   reward  1 for each brick
 struct Params { float sticky_action_prob; };
@@ -27,7 +28,7 @@ DEVICE bool step(Env& env) {
   s.trail_x = s.ball_x;
   s.trail_y = s.ball_y;
 
-  // The episode may be stepped on after it has ended, so the row is clamped.
+  // step() may be called after termination, so the row is clamped.
   int x = s.ball_x + s.move_x, y = math::min(s.ball_y + s.move_y, SIDE - 1);
   if (x < 0 || x >= SIDE) {
     s.move_x = -s.move_x;
@@ -41,7 +42,7 @@ DEVICE bool step(Env& env) {
   const u32 brick = y >= 1 && y <= 3 ? s.bricks & 1u << ((y - 1) * SIDE + x) : 0u;
   const bool breaks = brick != 0 && !s.striking;
   s.striking = brick != 0;
-  bool back = breaks, lost = false;
+  bool back = breaks, terminated = false;
   if (breaks) {
     s.bricks &= ~brick;
     env.player.reward(0) = 1.0f;
@@ -50,12 +51,12 @@ DEVICE bool step(Env& env) {
     const bool corner = s.paddle != s.ball_x && s.paddle == x;
     if (corner) s.move_x = -s.move_x;
     back = corner || s.paddle == s.ball_x;
-    lost = !back;
+    terminated = !back;
   }
   if (back) s.move_y = -s.move_y;
   s.ball_x = x;
   s.ball_y = back ? s.trail_y : y;
-  return lost;
+  return terminated;
 }
 
 DEVICE void observe(Env& env) {

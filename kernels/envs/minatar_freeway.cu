@@ -1,4 +1,4 @@
-// minatar_freeway.cu -- Cross eight lanes of traffic, as MinAtar's Freeway.
+// minatar_freeway.cu -- Cross eight lanes of traffic, as in MinAtar's Freeway.
 //
 //   state   cars of rows 1 to 8, 4 bits each: column, steps until the car moves, and speed [steps that it then waits, LEFT = it
 //           moves to the left]. Row of the player, steps until it may move. last_action

@@ -1,4 +1,4 @@
-// minatar_seaquest.cu -- Rescue divers, shoot fish and submarines, and surface for air, as MinAtar's Seaquest.
+// minatar_seaquest.cu -- Rescue divers, shoot fish and submarines, and surface for air, as in MinAtar's Seaquest.
 //
 //   state   count swimmers, oldest first, one word each. Enemy bullets [bits of columns by row, those that fly right from
 //           bit 10]. Column, row and direction of the player. Oxygen [steps]. Divers aboard. Whether it has surfaced and not
@@ -87,7 +87,7 @@ DEVICE int move_bullets(State& s) {
 
 // Move one kind of swimmers, newest first. Divers come aboard while there is room. Submarines fire. An enemy that swims into a
 // bullet is hit. Returns hits.
-template <int KIND> DEVICE int swim(State& s, bool& lost) {
+template <int KIND> DEVICE int swim(State& s, bool& terminated) {
   int hits = 0;
   for (int k = s.count - 1; k >= 0; --k) {
     Swimmer it = Swimmer::of(s.swimmers[k]);
@@ -109,7 +109,7 @@ template <int KIND> DEVICE int swim(State& s, bool& lost) {
       s.aboard += boards;
       gone |= boards;
     } else {
-      lost |= met || here;
+      terminated |= met || here;
       const int bullet = moves && !here ? find(s, BULLET, it.x, it.y) : -1;
       if (bullet >= 0) s.swimmers[bullet] = 0u;
       hits += bullet >= 0;
@@ -132,12 +132,12 @@ DEVICE bool move_enemy_bullets(State& s) {
 }
 
 // Use up oxygen, or refill it at the surface at the cost of a diver. Returns the reward of a full load.
-DEVICE int breathe(Env& env, bool& lost) {
+DEVICE int breathe(Env& env, bool& terminated) {
   State& s = env.state;
   const bool under = s.y > 0, comes_up = !under && !s.surfaced, refills = comes_up && s.aboard != 0;
   const bool full = refills && s.aboard == CREW;
   const int reward = full ? s.oxygen / (OXYGEN / SIDE) : 0;
-  lost |= s.oxygen <= 0 || (comes_up && !refills);
+  terminated |= s.oxygen <= 0 || (comes_up && !refills);
   env.metrics.rescues += full;
   s.aboard = full ? -1 : s.aboard - refills;
   s.oxygen = refills ? OXYGEN : s.oxygen - under;
@@ -178,13 +178,13 @@ DEVICE bool step(Env& env) {
   }
   s.shot_timer = math::max(s.shot_timer - 1, 0);
 
-  bool lost = false;
+  bool terminated = false;
   int reward = move_bullets(s);
-  swim<DIVER>(s, lost);
-  reward += swim<SUBMARINE>(s, lost);
-  lost |= move_enemy_bullets(s);
-  reward += swim<FISH>(s, lost);
-  env.player.reward(0) = (float)(reward + breathe(env, lost));
+  swim<DIVER>(s, terminated);
+  reward += swim<SUBMARINE>(s, terminated);
+  terminated |= move_enemy_bullets(s);
+  reward += swim<FISH>(s, terminated);
+  env.player.reward(0) = (float)(reward + breathe(env, terminated));
 
   int left = 0;
   for (int k = 0; k < s.count; ++k) {
@@ -194,7 +194,7 @@ DEVICE bool step(Env& env) {
     left += word != 0;
   }
   s.count = left;
-  return lost;
+  return terminated;
 }
 
 DEVICE void observe(Env& env) {

@@ -1,7 +1,8 @@
-// minatar_space_invaders.cu -- Shoot aliens that shoot back and approach, as MinAtar's Space Invaders.
+// minatar_space_invaders.cu -- Shoot aliens that shoot back and approach, as in MinAtar's Space Invaders.
 //
-//   state   rows [bits of columns: aliens, the cannon's bullets from bit 10, the aliens' bullets from bit 20], column of the
-//           cannon, direction of the aliens [-1, 1], interval: longest wait between two of their moves, timers [steps], last_action
+//   state   rows: one word for each row. For column x, bit x is an alien, bit 10 + x a bullet of the cannon, and bit 20 + x a bullet
+//           of an alien. cannon: its column. direction of the aliens: -1 = left, 1 = right. interval: longest wait between two of
+//           their moves [steps]. Timers [steps]. last_action
 //   action  0 = none, 1 = left, 2 = right, 3 = fire
 //   reward  1 for each alien
 struct Params { float sticky_action_prob; };
@@ -31,8 +32,8 @@ DEVICE void move_bullets(State& s) {
   }
 }
 
-// Move the aliens sideways, or down if one is at the edge. Returns whether one touches the cannon or leaves the lowest row. As in
-// MinAtar, the latter continues in the highest row.
+// Move the aliens sideways, or down if one is at the edge. Returns whether one touches the cannon or leaves the lowest row. An
+// alien that leaves the lowest row continues in the highest row, as in MinAtar.
 DEVICE bool move_aliens(State& s) {
   int count = 0;
   UNROLL for (int y = 0; y < SIDE; ++y) count += math::popcount(s.rows[y] & BOARD);
@@ -93,8 +94,8 @@ DEVICE bool step(Env& env) {
   }
   // Bullets fly, and aliens move and fire.
   move_bullets(s);
-  bool lost = (s.rows[SIDE - 1] & (1u << s.cannon | 1u << (ENEMY + s.cannon))) != 0;
-  if (s.move_timer == 0) lost |= move_aliens(s);
+  bool terminated = (s.rows[SIDE - 1] & (1u << s.cannon | 1u << (ENEMY + s.cannon))) != 0;
+  if (s.move_timer == 0) terminated |= move_aliens(s);
   if (s.enemy_shot_timer == 0) {
     fire_back(s);
     s.enemy_shot_timer = ENEMY_COOLDOWN;
@@ -109,7 +110,7 @@ DEVICE bool step(Env& env) {
   s.move_timer -= 1;
   s.enemy_shot_timer -= 1;
   s.shot_timer = math::max(s.shot_timer - 1, 0);
-  return lost;
+  return terminated;
 }
 
 DEVICE void observe(Env& env) {

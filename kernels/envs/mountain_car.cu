@@ -1,6 +1,6 @@
 // mountain_car.cu -- An underpowered car in a valley (Moore 1990), as Gymnasium's MountainCar-v0.
 //
-//   state   position [-1.2 to 0.6 along the track], velocity [per step]
+//   state   position [-1.2 to 0.6 along the x axis], velocity [per step]
 //   action  0 = push left, 1 = none, 2 = push right
 //   reward  -1 for every step
 struct Params {
@@ -17,16 +17,16 @@ DEVICE void reset(Env& env) {
 DEVICE bool step(Env& env) {
   const Params& p = env.params;
   State& s = env.state;
-  bool arrived = false;
+  bool at_goal = false;
   if (env.team.leader()) {
     const float push = (float)(env.car.action(0) - 1) * p.force;
     s.velocity = math::clamp(s.velocity + push - p.gravity * math::cos(3.0f * s.position), -p.max_speed, p.max_speed);
     s.position = math::clamp(s.position + s.velocity, p.min_position, p.max_position);
     s.velocity = (s.position == p.min_position) & (s.velocity < 0.0f) ? 0.0f : s.velocity;  // the wall stops it
     env.car.reward(0) = -1.0f;
-    arrived = s.position >= p.goal_position && s.velocity >= p.goal_velocity;
+    at_goal = s.position >= p.goal_position && s.velocity >= p.goal_velocity;
   }
-  return arrived;
+  return at_goal;
 }
 
 DEVICE void observe(Env& env) {

@@ -1,6 +1,6 @@
 // mountain_car_continuous.cu -- An underpowered car in a valley (Moore 1990), as Gymnasium's MountainCarContinuous-v0.
 //
-//   state   position [-1.2 to 0.6 along the track], velocity [per step]
+//   state   position [-1.2 to 0.6 along the x axis], velocity [per step]
 //   action  force [-1 to 1, clipped], times `power`
 //   reward  -0.1 of the squared action (not clipped), and 100 for reaching the goal
 struct Params {
@@ -17,17 +17,17 @@ DEVICE void reset(Env& env) {
 DEVICE bool step(Env& env) {
   const Params& p = env.params;
   State& s = env.state;
-  bool arrived = false;
+  bool at_goal = false;
   if (env.team.leader()) {
     const float action = env.car.action(0);
     const float push = math::clamp(action, -1.0f, 1.0f) * p.power;
     s.velocity = math::clamp(s.velocity + push - p.gravity * math::cos(3.0f * s.position), -p.max_speed, p.max_speed);
     s.position = math::clamp(s.position + s.velocity, p.min_position, p.max_position);
     s.velocity = (s.position == p.min_position) & (s.velocity < 0.0f) ? 0.0f : s.velocity;  // the wall stops it
-    arrived = s.position >= p.goal_position && s.velocity >= p.goal_velocity;
-    env.car.reward(0) = (arrived ? 100.0f : 0.0f) - 0.1f * (action * action);
+    at_goal = s.position >= p.goal_position && s.velocity >= p.goal_velocity;
+    env.car.reward(0) = (at_goal ? 100.0f : 0.0f) - 0.1f * (action * action);
   }
-  return arrived;
+  return at_goal;
 }
 
 DEVICE void observe(Env& env) {

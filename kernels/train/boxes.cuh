@@ -1,8 +1,8 @@
-// boxes.cuh -- Draw actions of a Box from means and logarithms of deviations: Gaussian, or Gaussian squashed by tanh into the
+// boxes.cuh -- Draw actions of a Box from means and log standard deviations: Gaussian, or Gaussian squashed by tanh into the
 // bounds.
 //
 // Source: Box & Muller 1958 for the normal numbers, and Haarnoja et al. 2018, appendix C, for the density after tanh.
-// Random words: purpose POLICY of random.cuh. A Space has HEADS, SQUASHED, low(head) and span(head).
+// Random numbers: purpose POLICY of random.cuh. A Space has HEADS, SQUASHED, low(head) and span(head).
 #pragma once
 #include "train/normals.cuh"
 
@@ -21,7 +21,7 @@ template <class Space> DEVICE float into_box(float x, int head) {
   return Space::low(head) + 0.5f * Space::span(head) * (x + 1.0f);
 }
 
-// take(head, action, raw) for each head of one agent, from HEADS means and then HEADS logarithms of deviations; raw: before
+// take(head, action, raw) for each head of one agent, from HEADS means and then HEADS log standard deviations; raw: before
 // squashing. `greedy`: the mean. `first`: index of the first random sample. Returns the logarithm of the action's density.
 template <class Space, class Take>
 DEVICE float draw_from_box(const Random& random, const int agent, const float* mean, const bool greedy, Take take,
@@ -34,10 +34,10 @@ DEVICE float draw_from_box(const Random& random, const int agent, const float* m
     const float normal = greedy ? 0.0f : n.pick(head);
     const float raw = mean[head] + math::exp(log_deviation[head]) * normal;
     take(head, Space::SQUASHED ? into_box<Space>(math::tanh(raw), head) : raw, raw);
-    const float apart = (raw - mean[head]) * math::exp(-log_deviation[head]);
+    const float delta = (raw - mean[head]) * math::exp(-log_deviation[head]);  // in standard deviations
     float stretch = 0.0f;
     if (Space::SQUASHED) stretch = log_slope_of_tanh(raw) + math::log(0.5f * Space::span(head));
-    log_prob -= 0.5f * apart * apart + log_deviation[head] + HALF_LOG_TWO_PI + stretch;
+    log_prob -= 0.5f * delta * delta + log_deviation[head] + HALF_LOG_TWO_PI + stretch;
   }
   return log_prob;
 }

@@ -6,7 +6,7 @@
 
 struct Workspace {};
 struct Finite {
-  int begin[ARRAYS + 1];        // elements of the arrays before each one, ceil(size / STRIDE) per array, then of all
+  int begin[ARRAYS + 1];        // exclusive prefix sum of ceil(size[a] / STRIDE). begin[ARRAYS]: elements of the launch
   i64 size[ARRAYS];
   const float* values[ARRAYS];  // (size), aligned to 16 bytes
   i64* iteration;               // (1): rollouts so far

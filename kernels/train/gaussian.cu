@@ -1,7 +1,7 @@
 // gaussian.cu -- Draw the actions of a policy over a Box, and the exploration noise of a deterministic policy.
 //
-// Source: Uhlenbeck & Ornstein 1930, discretized as x' = x - damping * x + deviation * normal, for correlated noise.
-// Random words: purpose POLICY of random.cuh. Constants: those of sample_box.cuh.
+// Source: Uhlenbeck & Ornstein 1930, discretized as x' = x - damping * x + standard deviation * normal, for correlated noise.
+// Random numbers: purpose POLICY of random.cuh. Constants: those of sample_box.cuh.
 #include "train/sample_box.cuh"
 
 struct Workspace {};
@@ -9,7 +9,7 @@ struct Explore {
   int num_envs, agents, first_env, first_agent;
   const u64* seed;
   const Clock* clock;
-  const float* noise_settings;  // (2): damping (1: independent Gaussian noise), deviation in units of half the Box's span
+  const float* noise_settings;  // (2): damping (1: independent Gaussian noise), standard deviation in units of half the Box's span
   const float* started;        // (1): 0 while actions are uniform
   const float* mean;           // (N, C, HEADS) in [-1, 1]
   float* noise;                // (N, C, HEADS), 0 at the beginning of an episode

@@ -1,6 +1,6 @@
 // greedy.cuh -- Epsilon-greedy action of one discrete head from its action values.
 //
-// Random words: purpose POLICY of random.cuh, so that an action depends only on (seed, environment, episode, elapsed, agent), epsilon
+// Random numbers: purpose POLICY of random.cuh, so that an action depends only on (seed, environment, episode, elapsed, agent), epsilon
 // and the values.
 #pragma once
 #include "drive/math.cuh"

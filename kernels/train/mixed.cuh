@@ -7,7 +7,7 @@
 
 namespace policy {
 
-// take(head, action, raw) for each head of one agent, from CHOICES logits, then means, then logarithms of deviations. Discrete
+// take(head, action, raw) for each head of one agent, from CHOICES logits, then means, then log standard deviations. Discrete
 // heads come first, and their choices are whole numbers. Returns the sum of the logarithms of probability and density.
 template <class Space, class Take>
 DEVICE float draw_mixed(const Random& random, const int agent, const float* parameters, const u8* mask, const bool greedy,

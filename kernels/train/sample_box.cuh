@@ -1,6 +1,6 @@
 // sample_box.cuh -- Sample a policy over a Box: one action for each row (boxes.cuh).
 //
-// Random words: purpose POLICY of random.cuh. Constants: HEADS, SQUASHED. Generated: box_low(head), box_span(head).
+// Random numbers: purpose POLICY of random.cuh. Constants: HEADS, SQUASHED. Generated: box_low(head), box_span(head).
 #pragma once
 #include "train/boxes.cuh"
 #include "generated/spaces.cuh"
@@ -12,7 +12,7 @@ struct Sample {
   int stride, value_stride;    // numbers from one row to the next, of the parameters and of value
   const u64* seed;             // (1)
   const Clock* clock;          // (N)
-  const float* parameters;     // (N, C, 2 * HEADS): means, logarithms of deviations
+  const float* parameters;     // (N, C, 2 * HEADS): means, log standard deviations
   float* raw;                  // (N, C, HEADS): before squashing
   float* action;               // (N, C, HEADS)
   const float* value;          // (N, C) or null: the critic's, with a stride of its own, copied to
@@ -27,7 +27,7 @@ struct Space {
   static DEVICE float span(int head) { return box_span(head); }
 };
 
-// Row (e, i) of [0, N * C), whose means and logarithms of deviations these are.
+// Row (e, i) of [0, N * C), whose means and log standard deviations these are.
 DEVICE void sample_row(const Sample& call, const int row, const float* parameters) {
   const int e = row / call.agents, i = row - e * call.agents;
   const Clock clock = call.clock[e];

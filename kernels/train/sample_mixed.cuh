@@ -12,7 +12,7 @@ struct Sample {
   int stride, value_stride;    // numbers from one row to the next, of the parameters and of value
   const u64* seed;             // (1)
   const Clock* clock;          // (N)
-  const float* parameters;     // (N, C, CHOICES + 2 * (HEADS - DISCRETE)): logits, means, logarithms of deviations
+  const float* parameters;     // (N, C, CHOICES + 2 * (HEADS - DISCRETE)): logits, means, log standard deviations
   const u8* mask;              // (N, C, CHOICES) or null: allowed choices. A head without allowed choices is not masked
   float* raw;                  // (N, C, HEADS): choices, and numbers before squashing
   float* action;               // (N, C, HEADS)

@@ -20,7 +20,7 @@ PER_FILE = 12
 # (environment, the line before, the line after): why no check can see the difference.
 LIMITS = "fallen = (math::abs(s.x) > p.x_limit) | (math::abs(s.theta) > p.theta_limit);"
 EXACT = "differs only where a float lands on the limit exactly, which has probability 0"
-ARRIVED = "arrived = s.position >= p.goal_position && s.velocity >= p.goal_velocity;"
+ARRIVED = "at_goal = s.position >= p.goal_position && s.velocity >= p.goal_velocity;"
 WALL = "s.velocity = (s.position == p.min_position) & (s.velocity < 0.0f) ? 0.0f : s.velocity;  // the wall stops it"
 AT_REST = (
     "a car that the step has left at the wall does not move away from it: its velocity is 0 or less"

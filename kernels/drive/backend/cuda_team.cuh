@@ -30,20 +30,20 @@ struct Team : Member {
     else if constexpr (TEAM > 1) { __syncwarp(lanes()); return __any_sync(lanes(), mine); }
     else return mine;
   }
-  // Whether `mine` holds for this environment or, in teams of one, for another whose rows are in the same 32 bytes. A GPU writes
-  // memory in sectors of 32 bytes, and must read the rest of a sector that is written in part. If one environment has a row to
-  // store, all those with rows in the same sector therefore store theirs.
+  // Warp vote (__ballot_sync) over the lanes that share a sector of 32 bytes: whether `mine` holds for this environment or, in teams
+  // of one, for another whose rows are in the same sector. A GPU writes memory in sectors, and must read the rest of a sector that
+  // is written in part. If one environment has a row to store, all those with rows in the same sector therefore store theirs.
   DEVICE bool near_any(bool mine, [[maybe_unused]] u32 near_lanes) const {
     if constexpr (TEAM > 1) return mine;
     else return (__ballot_sync(WARP, mine) & near_lanes) != 0;
   }
-  // Lanes of those environments. A row is a record of 8 bytes if an environment has one agent, otherwise it is 4 bytes long.
+  // Mask of the lanes of those environments. A row has 8 bytes if an environment has one agent, otherwise 4.
   DEVICE u32 near_lanes() const {
     constexpr u32 LANES = ONE_AGENT ? 4 : 8;
     return ((1u << LANES) - 1u) << (threadIdx.x & (32u - LANES));
   }
-  // Only for speed: the warps of a block of teams of one begin a step together, so that their adjacent writes leave the cache
-  // together.
+  // __syncthreads, only for speed: the warps of a block of teams of one begin a step together, so that their adjacent writes leave
+  // the cache together.
   DEVICE void in_step(const int num_envs) const {
     if constexpr (TEAM == 1 && ENVS_PER_BLOCK > 32 && ONE_AGENT) {
       if ((int)(blockIdx.x + 1) * ENVS_PER_BLOCK <= num_envs) __syncthreads();  // in a full block no thread has left
@@ -139,14 +139,15 @@ struct WarpSet {
 };
 constexpr bool WEIGHTS_IN_SHARED = true;  // whether a block keeps weights in shared memory
 
-// Wait until the previous launch in the stream has ended and its writes are visible. This kernel may have started while that launch
-// still ran (cupydrive/executors/overlap.py). Before this call it writes nothing, and reads only older data.
+// Programmatic dependent launch: wait until the previous launch in the stream has ended and its writes are visible. This kernel may
+// have started while that launch still ran (cupydrive/executors/overlap.py). Before this call it writes nothing, and reads only
+// older data.
 DEVICE void await_previous() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-// Let the next launch start as soon as all blocks of this one have called this, not when they end.
+// Programmatic dependent launch: let the next launch start as soon as all blocks of this one have called this, not when they end.
 DEVICE void release_next() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -159,10 +160,11 @@ DEVICE void* block_memory() {
   return near_memory;
 }
 
-// Memory of a team that is alone in its block, at an address that the compiler knows.
+// Shared memory of a block with a single team. It begins at the base of dynamic shared memory, an address known at compile time.
 template <class Work> DEVICE Work& alone(Work*) { return *(Work*)block_memory(); }
 
-// Keep a word in a register. Otherwise the compiler would read a kernel's argument again, which takes 25 cycles.
+// Keep a word in a register, by an empty asm statement that may change it. Otherwise the compiler would load a kernel's argument
+// again from constant memory, which takes 25 cycles.
 DEVICE void hold(u32& word) { asm volatile("" : "+r"(word)); }
 
 // Index of the lowest set bit, in [0, 64). bits is not 0.
@@ -176,10 +178,10 @@ DEVICE void atomic_min(u64* word, u64 value) { atomicMin(word, value); }
 // Add to a sum of whole numbers, which is the same in any order.
 DEVICE void atomic_add(double* sum, double value) { atomicAdd(sum, value); }
 
-// Load data that no kernel writes during this launch, through the read-only cache. Such a load does not wait for earlier stores.
+// __ldg: load data that no kernel writes during this launch, through the read-only cache, without waiting for earlier stores.
 template <class T> DEVICE T load_constant(const T* from) { return __ldg(from); }
 
-// Store data that this launch does not read again.
+// __stcs, an evict-first store: for data that this launch does not read again.
 template <class T> DEVICE void store_last(T* to, T value) { __stcs(to, value); }
 
 // The same for two neighbouring numbers, aligned to 8 bytes.
