@@ -649,7 +649,7 @@ class EnvSpec:
         """Raise ``UnknownParameterError`` for an unknown parameter.
 
         Args:
-            given: Names.
+            given: Parameter names that the caller passed.
             call: Function that received them, for messages.
             hints: Advice of ``call`` about unknown names, see ``unknown_parameter``.
         """

@@ -60,7 +60,7 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
 
     Args:
         env: Name, path of a Python file, or ``EnvSpec``.
-        num_envs: N.
+        num_envs: Number of environments, N.
         arrays: ``"numpy"``, or ``"torch"`` for tensors on the environment's device without
             synchronization. With ``"torch"``, ``info["final_obs"]`` is (N, D), and only the rows
             of ``info["_final_obs"]`` are valid.

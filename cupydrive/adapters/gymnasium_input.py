@@ -189,7 +189,7 @@ def in_one_row(group: Group, parts: Sequence[torch.Tensor], num_envs: int) -> to
     Args:
         group: The ``Group``.
         parts: (N, *shape of the part) tensors.
-        num_envs: N.
+        num_envs: Number of environments, N.
 
     Raises:
         ActionError: If one is missing or has another shape.

@@ -40,7 +40,7 @@ class VecEnv(NotCopied, BaseVecEnv):
 
     Args:
         env: Name, path of a Python file, or ``EnvSpec``.
-        num_envs: N.
+        num_envs: Number of environments, N.
         **options: Options of ``cupydrive.gymnasium.VectorEnv``. SB3 needs the default ``arrays``
             and ``autoreset_mode``.
     """

@@ -230,7 +230,7 @@ class OffPolicyLearner(ScheduledLearner):
         Args:
             rollout: ``Rollout``.
             g: The ``Group``.
-            t: Row.
+            t: Step of the rollout.
             action: (N * C, H) in [-1, 1], actions of the actor. Noise is added to them. Before
                 learning starts, uniform actions replace them.
         """

@@ -138,7 +138,7 @@ def check_pools(
     Args:
         policies: Settings by policy name.
         groups: Names of the environment's groups, each with a policy.
-        num_envs: N.
+        num_envs: Number of environments, N.
     """
     pools = {name: each for name, each in policies.items() if isinstance(each, OpponentPool)}
     names = sorted(pools, key=lambda name: min(groups.index(group) for group in name.split("+")))
@@ -183,7 +183,7 @@ class Past:
         envs: Range of the P environments.
         bank: (S, ...) by name: the tensors of ``learner.tensors()`` whose names begin with
             ``POLICY_PREFIX`` or ``MOMENTS_PREFIX``.
-        slots: S.
+        slots: Number of networks, S.
 
     Attributes:
         action: (S, P, C, H) by group, actions of each network.

@@ -179,7 +179,7 @@ class ReplayBuffer:
 
         Args:
             rollout: ``Rollout``, whose seed is used.
-            size: B.
+            size: Number of transitions, B.
             iteration: (1,) int64, number of the iteration.
             draw: Number of the minibatch within the iteration.
 

@@ -27,7 +27,7 @@ class LaunchViews:
         program: ``PythonProgram`` of the launch, with its device, groups and structs.
 
     Attributes:
-        num_envs: N.
+        num_envs: Number of environments, N.
         steps: Number of steps of the launch.
         first_env: Global id of environment 0.
         max_episode_steps: The time limit.

@@ -153,7 +153,7 @@ def changed(spec: EnvSpec, given: Arguments, change: Arguments, where: str) -> A
     """Return the arguments of ``resolve`` for one member.
 
     Args:
-        spec: Environment.
+        spec: ``EnvSpec`` of the environment.
         given: Arguments common to all members.
         change: Fields of ``TrainConfig``, settings of the algorithms and parameters that this
             member changes.

@@ -28,7 +28,7 @@ class EvalConfig:
     """Configuration of the episodes to play, as returned by ``resolve_eval``.
 
     Args:
-        spec: Environment.
+        spec: ``EnvSpec`` of the environment.
         params: Parameters of the environment, as ``spec.make_params`` returns them.
         policies: Settings of each group's policy, by group.
         device: ``"cuda"`` or ``"cpu"``.

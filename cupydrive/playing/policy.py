@@ -364,7 +364,7 @@ class WholeEnvironments:
 
     Args:
         ask: Policy of environments (B, C, ...), with the call of ``with_state``.
-        agents: C.
+        agents: Number of agents of an environment, C.
     """
 
     def __init__(self, ask: Any, agents: int) -> None:
@@ -735,11 +735,11 @@ class Sampler:
         Args:
             parameters: (N * C, distribution.size) float32 tensor with contiguous rows. It must
                 exist until the launch is done.
-            *filled: Arguments of ``describe``.
+            *filled: Positional arguments of ``describe``, which fills the launch.
             value: (N * C,) float32 tensor of any stride, copied to ``value_row`` in the same
                 launch, or None.
             value_row: (N, C) float32 tensor.
-            **named: Arguments of ``describe``.
+            **named: Keyword arguments of ``describe``.
         """
         if parameters.dtype != torch.float32 or parameters.stride(1) != 1:
             raise ParameterError(

@@ -90,7 +90,7 @@ class Rollout:
     Args:
         batch: ``Batch`` to step.
         players: Player by group name. One player may play several groups.
-        steps: T.
+        steps: Number of steps of a rollout, T.
         final_obs: Store the observations before an autoreset. Defaults to True for environments
             whose time limit truncates.
         shard: ``Shard`` of the environments of ``batch``. Defaults to all environments.

@@ -101,7 +101,7 @@ class Batch:
 
     Args:
         spec: The ``EnvSpec``.
-        num_envs: N.
+        num_envs: Number of environments, N.
         params: Parameters made by ``spec.make_params``.
         executor: ``"cuda"``, ``"cpu"`` or an executor.
         first_env: Global id of environment 0. Random streams are keyed by global ids.
@@ -250,7 +250,7 @@ class Batch:
         """Raise ``MemoryLimitError`` if ``needed`` bytes are not free.
 
         Args:
-            needed: Bytes.
+            needed: Number of bytes to allocate.
             each: Bytes per unit of the argument.
             name: Name of the argument that determines the size, for the message.
             value: Its value.

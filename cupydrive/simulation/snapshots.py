@@ -36,7 +36,7 @@ class Snapshot:
         env: Name of the environment.
         params: Its parameters by name. Arrays are lists. Parameters with default values are left
             out if the user did not pass them.
-        num_envs: N.
+        num_envs: Number of environments, N.
         first_env: Global id of environment 0. Random streams are keyed by global ids.
         seed: Random seed of the environments.
         state: (N,) ``struct State``.

@@ -57,7 +57,7 @@ class TrainConfig:
     """Complete, validated configuration of a run and its training, created by ``resolve``.
 
     Args:
-        spec: Environment.
+        spec: ``EnvSpec`` of the environment.
         params: Parameters of the environment, as ``spec.make_params`` returns them.
         policies: Settings by policy name.
         num_envs: Number of environments, summed over all processes.

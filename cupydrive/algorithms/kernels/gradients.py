@@ -70,7 +70,7 @@ class Task:
         distribution: Distribution of the actions.
         config: ``PPO`` or ``A2C``.
         shard: Environments of this process.
-        steps: T.
+        steps: Number of steps of a rollout, T.
         agents: Number of agents of each group of the policy.
         stores: Whether kernels store the current log-probability and value of each row.
     """
@@ -176,7 +176,7 @@ class Minibatches:
     """Minibatches of one policy: their rows, moments of advantages, and kernel arguments.
 
     Args:
-        task: ``Task``.
+        task: ``Task`` of the policy: network, loss, sizes and executor.
         columns: Tensors by group for each name of ``COLUMNS``. With ``task.stores`` also for those
             of ``STORED``.
         shared: Tensors by name: ``seed``, ``iteration``, ``skip``, ``packed``, the scheduled
@@ -288,9 +288,9 @@ class Gradients(Minibatches):
     """Exact gradients of one policy's loss. The bits depend only on sizes.
 
     Args:
-        task: ``Task``.
-        columns: Argument of ``Minibatches``.
-        shared: Argument of ``Minibatches``.
+        task: ``Task`` of the policy: network, loss, sizes and executor.
+        columns: Arrays of the rollout by name, as in ``Minibatches``.
+        shared: Tensors by name, as in ``Minibatches``.
 
     Attributes:
         parts: Number of partial sums. It depends only on the total N and the network.

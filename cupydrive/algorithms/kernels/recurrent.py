@@ -251,7 +251,7 @@ class LinearPart(PartKernels):
     """Consecutive linear layers: ``kernels/learn/recurrent/part.cu``.
 
     Args:
-        task: ``Task``.
+        task: ``Task`` of the policy: network, loss, sizes and executor.
         layers: Indices of the layers.
         observes: Whether the part reads observations.
         activated: Whether the last layer is a hidden one.
@@ -333,7 +333,7 @@ class ConvPart(LinearPart):
     """A convolutional layer: ``kernels/learn/recurrent/conv.cu``. Its tiles consist of patches.
 
     Args:
-        task: ``Task``.
+        task: ``Task`` of the policy: network, loss, sizes and executor.
         number: Index of the layer.
         layer: Sizes of the layer.
         observes: Whether it reads observations.
@@ -370,7 +370,7 @@ class Slots:
     """Memory for the rows of one minibatch, and common arguments of the launches of learning.
 
     Args:
-        task: ``Task``.
+        task: ``Task`` of the policy: network, loss, sizes and executor.
         learn: ``struct Learn``.
         shared: Tensors by name: ``packed``, ``chunks`` and ``partial_sums``. ``start`` and
             ``first`` have one tensor per group. A central critic also has ``critic_obs`` with one
@@ -477,7 +477,7 @@ class GruKernels(PartKernels):
     """GRU core of one tower: ``kernels/learn/recurrent/gru.cu``.
 
     Args:
-        task: ``Task``.
+        task: ``Task`` of the policy: network, loss, sizes and executor.
         layers: Indices of its two layers, for the inputs and for the state.
         observes: Whether it reads observations.
         state_at: Offset of its states in an agent's hidden state.
@@ -649,7 +649,7 @@ class Norm(PartKernels):
     """Layer normalization and activation of a hidden layer: ``kernels/learn/recurrent/norm.cu``.
 
     Args:
-        task: ``Task``.
+        task: ``Task`` of the policy: network, loss, sizes and executor.
         layer: Index of its gains and biases among the layers.
     """
 
@@ -698,7 +698,7 @@ def norm_unit(
     """Return the ``Unit`` of ``kernels/learn/recurrent/norm.cu``.
 
     Args:
-        task: ``Task``.
+        task: ``Task`` of the policy: network, loss, sizes and executor.
         width: Entries of a row.
         stride: Stride of rows, in entries.
         sums: Stride between the sums of consecutive gains, offset of the sums of biases, and stride
@@ -772,7 +772,7 @@ class EncoderKernels:
     """Convolutions and hidden layers of one tower.
 
     Args:
-        task: ``Task``.
+        task: ``Task`` of the policy: network, loss, sizes and executor.
         layers: Indices of their layers, including gains and biases of normalizations.
     """
 
@@ -850,7 +850,7 @@ class TowerKernels:
     """Kernels of one tower of a network.
 
     Args:
-        task: ``Task``.
+        task: ``Task`` of the policy: network, loss, sizes and executor.
         number: Index of the tower.
 
     Attributes:
@@ -967,7 +967,7 @@ def loss_unit(task: Task, strides: Sequence[int], reported: int) -> Unit:
     """Return the ``Unit`` of ``kernels/learn/recurrent/loss.cu``.
 
     Args:
-        task: ``Task``.
+        task: ``Task`` of the policy: network, loss, sizes and executor.
         strides: Row strides of each tower's outputs, in entries.
         reported: Stride between the reported sums of consecutive splits, in entries.
     """

@@ -68,7 +68,7 @@ class Statistics:
         """Allocate memory for the rows and returns of a group.
 
         Args:
-            steps: T.
+            steps: Number of steps of a rollout, T.
             agents: Number of agents of the group.
             columns: Number of entries of one agent in each step.
         """
