@@ -457,7 +457,7 @@ def test_wrong_settings_are_named(settings, message):
         ("tag_grid", {"runner": Pool(PPO, share=0.99), "tagger": PPO},
         "share of 0.99 of 16 environments is 16"),
         ("tag_grid", {"runner": Pool(A2C), "tagger": replace(PPO, num_steps=4)},
-        "one num_steps: got runner 8, tagger 4"),
+        "different num_steps: got runner 8, tagger 4"),
     ],
 )  # fmt: skip
 def test_pools_without_opponents_are_refused(env, policies, message):

@@ -35,12 +35,12 @@ WRONG_ANSWERS = [
     (
         "step",
         lambda o: o.state.update(goaly=o.state.pop("goal_y")),
-        "unknown name 'goaly', expected: x, y, ",
+        "unknown name 'goaly', expected x, y, ",
     ),
     (
         "step",
         lambda o: o.state.update(z=o.state["x"]),
-        "step's state has the unknown name 'z', expected: x, y, ",
+        "step's state has the unknown name 'z', expected x, y, ",
     ),
     (
         "step",
@@ -73,7 +73,7 @@ WRONG_ANSWERS = [
     (
         "observe",
         lambda o: o.mask.update(point=o.obs["point"]),
-        "observe's mask has the unknown name 'point', expected: none",
+        "observe's mask has the unknown name 'point', expected no names",
     ),
     ("observe", lambda o: o.obs.clear(), "observe's obs lacks 'point'"),
     (

@@ -49,7 +49,7 @@ def test_a_recording_is_shown_with_the_same_tables_alone(tmp_path):
     again = cd.Recording.load(tmp_path / "r.npz", env=SPEC)
     assert again.tables == SPEC.table_digests(PARAMS)
     assert np.array_equal([*again.moments()][-1].states, [*recording.moments()][-1].states)
-    words = r"r\.npz does not fit 'atlas' .*another table 'height' .*Record the episodes again"
+    words = r"r\.npz does not fit the present version of 'atlas': .*another table 'height' .*Record the episodes again"
     with pytest.raises(RenderError, match=words):
         cd.Recording.load(tmp_path / "r.npz", env=other())
 
@@ -62,7 +62,8 @@ def test_a_run_goes_on_with_the_same_tables_alone(tmp_path):
     )
     assert cd.load(tmp_path / "run", env=SPEC).as_json()["tables"] == SPEC.table_digests(PARAMS)
     with pytest.raises(
-        TrainingError, match=r"config.json does not fit 'atlas' .*another table 'height'"
+        TrainingError,
+        match=r"config.json does not fit the present version of 'atlas': .*another table 'height'",
     ):
         cd.load(tmp_path / "run", env=other())
 

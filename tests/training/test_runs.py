@@ -230,7 +230,7 @@ def test_policies_by_group_and_shared_policies():
         "losses/runner/approx_kl",
         "charts/episodic_return/runner",
     } <= set(run.metrics[-1])
-    with pytest.raises(ParameterError, match="one num_steps: got tagger 8, runner 4"):
+    with pytest.raises(ParameterError, match="different num_steps: got tagger 8, runner 4"):
         cd.train(
             "tag_grid",
             policies={"tagger": cd.A2C(num_steps=8), "runner": cd.PPO(num_steps=4)},
