@@ -41,7 +41,6 @@ class A2CLearner(OnPolicyLearner):
         with torch.no_grad(), rollout.stream():
             for g in self.groups:
                 self.estimate(rollout, g)
-            self.normalize_returns(rollout)
         self.skip_update.zero_()
         self.learn(self.flat(rollout))
         self.finish(rollout)

@@ -380,8 +380,10 @@ class OnPolicyLearner(ScheduledLearner):
         """Return the rows to learn from, B by name, ordered by group.
 
         The rows of a policy with hidden state are ordered by time, then by agents of all groups:
-        row t * S + s is step t of agent s.
+        row t * S + s is step t of agent s. With ``normalize_value`` returns are normalized first.
         """
+        with torch.no_grad(), rollout.stream():
+            self.normalize_returns(rollout)
         parts: dict[str, list[torch.Tensor]] = {}
         leaving = any(g.name in rollout.active for g in self.groups)
         for g in self.groups:

@@ -82,7 +82,6 @@ class PPOLearner(OnPolicyLearner):
         with torch.no_grad(), rollout.stream():
             for g in self.groups:
                 self.estimate(rollout, g)
-            self.normalize_returns(rollout)
         rows = self.flat(rollout)
         self.skip_update.zero_()
         for epoch in range(config.update_epochs):

@@ -128,7 +128,7 @@ def test_options_that_sb3_cannot_use_are_refused():
 def test_tuples_of_actions_are_refused():
     spec = cd.register(archers.PYTHON, archers.KERNEL)
     with pytest.raises(
-        ParameterError, match=r"got actions Tuple\(.*Stable-Baselines3 has no others"
+        ParameterError, match=r"Discrete, MultiDiscrete and Box: got Tuple\(.*gymnasium.VectorEnv"
     ):
         VecEnv(spec, 2, device="cpu", archers=1)
 
