@@ -282,6 +282,35 @@ def test_so_it_has_where_products_are_those_of_matrix_units(case, monkeypatch):
 
 
 @pytest.mark.full
+def test_values_of_final_observations_have_no_mask(monkeypatch):
+    """They are the largest of all action values, within the rounding to bfloat16. With the mask of
+    another row some would be smaller.
+    """
+    monkeypatch.setattr(choice, "RECURRENT", TENSOR)
+    run = made("action values, masks")
+    run.iterate()
+    run.iterate()
+    rollout, (learner,), (g,) = run.rollout, run.learners.values(), run.batch.groups
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():  # values that differ
+        for p in learner.policy.parameters():
+            p.add_(torch.randn(p.shape, generator=generator))
+        rollout.collect()
+        learner.estimate(rollout, g)
+    stored = learner.stored[g.name]
+    (at,), (found,) = stored["truncated_at"], stored["final_value"]
+    envs = torch.arange(run.num_envs)
+    truncated = rollout.truncated[at, envs]
+    with torch.no_grad():
+        values = learner.policy(rollout.final_obs[g.name][at, envs].flatten(0, 1))[0]
+    values = values.unflatten(0, found.shape)[truncated]
+    masked = values.where(rollout.mask(g, -1)[truncated], -torch.inf).amax(-1)
+    bound = learner.tolerance * (1 + values.abs().amax(-1))
+    assert ((found[truncated] - values.amax(-1)).abs() <= bound).all()
+    assert (values.amax(-1) - masked > bound).any()
+
+
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("case", "team", "tensor"),
     [
