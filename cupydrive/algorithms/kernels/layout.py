@@ -41,10 +41,7 @@ PAD = 16  # alignment of rows of matrices
 TEAMS = {"exact/forward": 256, "exact/gradient": 256, "update": 128}
 # adjacent blocks whose gradients are added first, at most MOST_PARTS in update.cu
 PARTS = 32
-ADDERS_AT_ONCE = (
-    # teams per processor that reduce gradients. With more, each team reduces several segments.
-    16
-)
+ADDERS_AT_ONCE = 16  # teams per processor that reduce gradients at the same time
 
 
 def padded(n: int) -> int:

@@ -218,19 +218,18 @@ class KernelLearner(OnPolicyLearner):
         if self.arithmetic.in_block:
             teams = min(teams, rollout.batch.executor.resident_teams(self.program, "forward_rows"))
         ints = {"rows": rows, "num_envs": n, "agents": g.count, "teams": teams}
-        sample = self.sample_of(rollout, g, t)
-        if final and "mask" in (sample.dtype.names or ()):
-            sample["mask"] = 0  # final observations have none
-        return make_call(ints, pointers, structs={"sample": sample})
+        structs = {"sample": self.sample_of(rollout, g, t, final)}
+        return make_call(ints, pointers, structs=structs)
 
-    def sample_of(self, rollout: Rollout, g: Group, t: int) -> np.ndarray:
+    def sample_of(self, rollout: Rollout, g: Group, t: int, final: bool) -> np.ndarray:
         """Return ``struct Sample`` for actions and log-probabilities of row t.
 
-        For a Box it also includes the raw actions.
+        For a Box it also includes the raw actions. Without actions, which is so after the last
+        step, it has the mask for action values. ``final`` observations have no mask.
         """
-        if t == rollout.steps:  # no actions after the last step
+        if t == rollout.steps:
             call, mask = self.distribution.call(), rollout.mask(g, t)
-            if mask is not None:
+            if mask is not None and not final:
                 call["mask"] = mask.data_ptr()
             return call
         stored, raw = self.stored[g.name], self.stored[g.name]["raw"]

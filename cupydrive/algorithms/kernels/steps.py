@@ -68,7 +68,7 @@ class Steps:
         # once.
         teams = executor.processors * (TEAMS_AT_ONCE if executor.max_team > 1 else 1)
         fewest = layout.rows if self.packs else -(-(layout.gradient - PAD) // TEAMS["update"])
-        self.teams, self.processors = min(fewest, teams), executor.processors
+        self.teams = min(fewest, teams)
         self.reported, self.shared = reported, shared
 
     def attach(

@@ -153,14 +153,14 @@ template <int T, int L = 0> DEVICE void forward(const Team team, Tower<T>& tower
     team.sync();  // the layer's outputs are written before the next layer reads them
     if constexpr (Here::NORMALISED) {
       normalise_rows<T, L>(team, tower);
-      team.sync();  // the same
+      team.sync();  // normalised rows are written before the next layer reads them
     }
     forward<T, L + 1>(team, tower);
   }
 }
 
-// Gradients w.r.t. gains and biases of the normalization of layer L. Each thread has pairs of columns. `adding`: the team, with ranks
-// among ALL_THREADS.
+// Gradients w.r.t. gains and biases of the normalization of layer L. Each thread has pairs of columns. `adding`: the team, with
+// ranks among ALL_THREADS.
 template <int T, int L, bool = Layer<T, L>::NORMALISED> struct NormGradient {
   DEVICE void clear() {}
   DEVICE void store(const Team, float*) const {}
@@ -264,7 +264,8 @@ DEVICE void differentiate_norm(const Team team, const Team adding, Tower<T>& tow
 }
 
 // Add to the gradients of layers L, L - 1, ..., 0. The gradients w.r.t. the outputs of layer L have replaced these outputs.
-template <int T, int L = LAYERS - 1> DEVICE void backward(const Team team, const Team adding, Tower<T>& tower, Gradient<T>& gradient) {
+template <int T, int L = LAYERS - 1>
+DEVICE void backward(const Team team, const Team adding, Tower<T>& tower, Gradient<T>& gradient) {
   typedef Layer<T, L> Here;
   const auto out_grad = tower.template outputs_of<L>();
   const auto inputs = tower.template inputs_of<L>();
@@ -281,7 +282,7 @@ template <int T, int L = LAYERS - 1> DEVICE void backward(const Team team, const
     team.sync();  // activation gradients are written before the previous layer reads them
     if constexpr (Layer<T, L - 1>::NORMALISED) {
       differentiate_norm<T, L - 1>(team, adding, tower, gradient.template at<L - 1>());
-      team.sync();  // the same
+      team.sync();  // gradients w.r.t. products are written before the previous layer reads them
     }
     backward<T, L - 1>(team, adding, tower, gradient);
   }
