@@ -30,7 +30,7 @@
 //   KERNEL_OF_STEPS(name, Call, size, lanes, steps, piece, body): a kernel (launch.cuh)
 //   KERNEL_AHEAD(name, Call, size, body): a kernel that calls await_previous() itself (launch.cuh)
 //   KERNEL_OF_WARP_SETS(name, Call, size, Block, load, body): a kernel of warp sets, whose blocks' memory is a Block
-// Notes like `mutant(swap <): reason` mark equivalent mutants for the mutation tester (CONTRIBUTING.md).
+// Notes `mutant(KIND)` name equivalent mutants, with a reason, for the mutation tester (CONTRIBUTING.md).
 #pragma once
 #include "generated/sizes.cuh"
 
