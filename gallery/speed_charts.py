@@ -64,14 +64,21 @@ def nearest(peer: Row, rows: Iterable[Row]) -> Row | None:
 
 def algorithm_of(row: Row) -> str:
     """Return the algorithm that the note of a training row names first; empty if it names none."""
-    return next(iter(re.findall(r"\b(?:ppo|a2c|ddpg)\b", row.note)), "")
+    return next(iter(re.findall(r"\b(?:ppo|a2c|ddpg|pqn)\b", row.note)), "")
+
+
+def training_of(row: Row) -> str:
+    """Return the algorithm of a training row in words, with convolutions and cores of the network."""
+    layers = dict.fromkeys(re.findall(r"\d+@\w+|[A-Za-z]+\d+", network_of(row)))
+    found = (f"conv {x}" if "@" in x else re.sub(r"\B(?=\d+$)", " ", x, count=1) for x in layers)
+    return ", ".join([algorithm_of(row).upper(), *found])
 
 
 def task_of(row: Row) -> tuple:
-    """Return what training rows must share to be compared: environment, agents, copies and
-    algorithm.
+    """Return what training rows must share to be compared: environment, agents, copies, algorithm
+    and kind of network.
     """
-    return row.env, row.agents, row.num_envs, algorithm_of(row)
+    return row.env, row.agents, row.num_envs, training_of(row)
 
 
 def fastest_of_ours(rows: Iterable[Row]) -> Row | None:
@@ -128,10 +135,10 @@ def training_chart(result: Bench) -> Curves:
     groups, drawn = {}, {}
     for row in result.rows:
         if row.case == "training":
-            groups.setdefault((row.env, row.agents, algorithm_of(row)), {}).setdefault(
+            groups.setdefault((row.env, row.agents, training_of(row)), {}).setdefault(
                 row.num_envs, []
             ).append(row)
-    for (_, _, algorithm), by_copies in groups.items():
+    for (_, _, training), by_copies in groups.items():
         copies = sorted(n for n, found in by_copies.items() if fastest_of_ours(found))
         for num_envs in sorted({copies[0], copies[len(copies) // 2], copies[-1]} if copies else ()):
             own = fastest_of_ours(by_copies[num_envs])
@@ -140,7 +147,7 @@ def training_chart(result: Bench) -> Curves:
                 for r in by_copies[num_envs]
                 if r.who not in OURS or network_of(r) == network_of(own)
             ]
-            title = f"{own.env}{agents_of(own)}, training, {num_envs:,} copies, {algorithm.upper()}"
+            title = f"{own.env}{agents_of(own)}, training, {num_envs:,} copies, {training}"
             rows = sorted(alike, key=lambda row: (row is not own, -row.rate))
             drawn[title] = [(row, learner_of(row), faster(row, own)) for row in rows]
     return bars(result, drawn)
@@ -148,7 +155,7 @@ def training_chart(result: Bench) -> Curves:
 
 def network_of(row: Row) -> str:
     """Return the network that a training row names."""
-    return row.note.partition("network ")[2]
+    return re.split("[,;]", row.note.partition("network ")[2])[0]
 
 
 def learner_of(row: Row) -> str:

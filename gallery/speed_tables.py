@@ -24,6 +24,7 @@ from speed_charts import (
     task_of,
     times,
     training_chart,
+    training_of,
 )
 from startup import own_seconds
 
@@ -175,9 +176,7 @@ def training(result: Bench) -> str:
     order = list(dict.fromkeys(map(task_of, found)))
     groups = {}
     for row in sorted(found, key=lambda row: order.index(task_of(row))):
-        groups.setdefault(
-            f"### `{row.env}`{agents_of(row)}, {algorithm_of(row).upper()}", []
-        ).append(row)
+        groups.setdefault(f"### `{row.env}`{agents_of(row)}, {training_of(row)}", []).append(row)
     parts = [where(result)]
     for title, rows in groups.items():
         common, cells = settings(rows[0]), []
@@ -351,9 +350,9 @@ def briefly(found: dict[str, Bench]) -> str:
         rows = [
             row for row in of_case(learnt, "training") if (row.env, row.agents) == (env, agents)
         ]
-        algorithm = algorithm_of(rows[0])
-        rows = [row for row in rows if algorithm_of(row) == algorithm]
-        pairs.append((f"training, {algorithm.upper()}", *pair(rows, env, agents)))
+        first = training_of(rows[0])
+        rows = [row for row in rows if training_of(row) == first]
+        pairs.append((f"training, {first}", *pair(rows, env, agents)))
     pairs.append((f"{ROLLOUTS} on a CPU", *pair(of_case(cpu, "rollout"), "cartpole", 1)))
     cells = []
     for benchmark, other, own in pairs:

@@ -4,6 +4,7 @@ learning.
 Learners that are compared are timed alternately, so that other load on the machine affects both.
 """
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -212,11 +213,9 @@ def note_of(run: Run, backend: str, found: str, lesson: Lesson) -> str:
     words = [f"{lesson.members:,} runs of {lesson.num_envs} copies side by side"] * (
         lesson.members > 1
     )
-    widths = dict.fromkeys(
-        "-".join(map(str, tower)) for own in learners(run) for tower in towers(own)
-    )
+    widths = dict.fromkeys(tower for own in learners(run) for tower in tower_labels(own))
     words += [f"{settings.name} by {backend}", found, f"network {' and '.join(widths)}"]
-    if isinstance(settings, PPO):
+    if isinstance(settings, PPO | PQN):
         words.append(f"{settings.update_epochs} epochs x {settings.num_minibatches} minibatches")
     words.append(f"{len(run.settings)} polic{'y' if len(run.settings) == 1 else 'ies'}")
     return ", ".join(words)
@@ -231,6 +230,29 @@ def arithmetic(run: Run, settings: A2C | PPO | PQN) -> str:
 def learners(run: Run) -> list[OnPolicyLearner]:
     """Return the on-policy learners of a run."""
     return [own for own in run.learners.values() if isinstance(own, OnPolicyLearner)]
+
+
+def tower_labels(learner: OnPolicyLearner) -> list[str]:
+    """Return a label of each tower, such as ``"400-16@3x3-128-GRU128-4"``.
+
+    It has the widths from the observation to the outputs, convolutions as CHANNELS@KERNEL, and the
+    core's layers by name.
+    """
+    group = learner.groups[0]
+    network = learner.config.network_for(group)
+    inputs = network.tower_inputs(network.input_shape(group))
+    labels = []
+    for (tower, shape), outputs in zip(
+        inputs, network.outputs(learner.distribution.size), strict=True
+    ):
+        core = tower.core
+        parts: list[object] = [math.prod(shape)]
+        parts += [f"{x.channels}@{x.kernel}x{x.kernel}" for x in tower.convolutions(shape)]
+        parts += tower.hidden
+        if core is not None:
+            parts += [f"{type(core).__name__}{core.size}"] * getattr(core, "layers", 1)
+        labels.append("-".join(map(str, [*parts, outputs])))
+    return labels
 
 
 def towers(learner: OnPolicyLearner) -> tuple[tuple[int, ...], ...]:

@@ -13,7 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import cupydrive
 from cupydrive import envs
-from cupydrive.algorithms import A2C, PPO
+from cupydrive.algorithms import A2C, PPO, PQN
+from cupydrive.algorithms.architecture import MinGRU, Network
 from cupydrive.bench import Bench, Work, bench, benchmark, ceilings, measure, short, timing
 from cupydrive.bench.cases import ROLLOUTS, SINGLE_STEPS, sweep_works, written_bytes
 from cupydrive.bench.operations import count_operations, learning_operations
@@ -132,12 +133,16 @@ def test_rows_of_training_name_their_learner_and_network():
             "cartpole", 8, PPO(num_steps=8, hidden=(16,), shared_layers=True), ("kernels", "torch")
         ),
         Lesson("tag_grid", 4, A2C(num_steps=4, hidden=(8,)), ("torch",), {"num_taggers": 2}),
+        Lesson("minatar_breakout", 4, PQN(num_steps=4, num_minibatches=1)),
+        Lesson("cartpole", 4, A2C(num_steps=4, network=Network(hidden=(8,), core=MinGRU(8)))),
     )
     rows = [row for lesson in lessons for row in measure_lesson(lesson, "cpu", 3)]
     assert [row.note for row in rows] == [
         "ppo by kernels, float32, network 4-16-3, 4 epochs x 4 minibatches, 1 policy",
         "ppo by torch, float32, network 4-16-3, 4 epochs x 4 minibatches, 1 policy",
         "a2c by torch, float32, network 6-8-5 and 6-8-1, 2 policies",
+        "pqn by torch, float32, network 400-16@3x3-128-3, 2 epochs x 1 minibatches, 1 policy",
+        "a2c by torch, float32, network 4-8-MinGRU8-MinGRU8-2 and 4-8-MinGRU8-MinGRU8-1, 1 policy",
     ]
     for row in rows:
         assert len(row.seconds) == 3 and row.rate == row.num_envs * row.steps / np.median(

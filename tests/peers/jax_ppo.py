@@ -1,77 +1,173 @@
-"""PPO as one JAX program on gymnax's CartPole: rollout, advantages, shuffled minibatches and Adam
-in one jitted function.
+"""PPO as one JAX program on gymnax: rollout, advantages, shuffled minibatches and Adam in one jitted
+function, with the networks of ``TASKS``.
 
-Alike: task, network (two layers of 64 shared by policy and value, tanh), steps of an iteration,
-epochs, minibatches, losses, advantages normalised, gradients clipped. Not alike: JAX's own random
-numbers and precision of matrix products (its default on the device), an advantage that ends at a
-time limit as at a failure, no statistics of episodes.
+Alike: task, network (shared by policy and value), steps of an iteration, epochs, minibatches, losses,
+advantages normalised, gradients clipped, whole sequences and their resets with hidden state. Not
+alike: JAX's own random numbers and precision of matrix products (its default on the device), an
+advantage that ends at a time limit as at a failure, no statistics of episodes.
 """
 
 import time
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 
-from protocol import arguments, jax_and, tell
+from protocol import IDS, arguments, jax_and, tell
 
 from cupydrive.algorithms import PPO
 from cupydrive.bench.timing import make_row
 
-SIZES = {"cuda": (256, 1_024, 4_096, 16_384, 65_536), "cpu": (256, 1_024)}
 ITERATIONS = {"cuda": 10, "cpu": 2}  # of one timed run
 SETTINGS = PPO()
 LEARNING_RATE, BETAS, EPSILON = 2.5e-4, (0.9, 0.999), 1e-5  # of Adam
 GAMMA, LAMBDA = 0.99, 0.95
+KERNEL = 3  # height and width of a convolution
 
 
-def network(jax, key, obs_dim, choices):
-    """Return parameters: pairs (weight, bias) of two hidden layers, the policy and the value."""
-    init, sizes = (
-        jax.nn.initializers.orthogonal,
-        [(obs_dim, 64, 2**0.5), (64, 64, 2**0.5), (64, choices, 0.01), (64, 1, 1.0)],
-    )
-    keys = jax.random.split(key, len(sizes))
-    return [
-        (init(gain)(k, (a, b)), jax.numpy.zeros(b))
-        for k, (a, b, gain) in zip(keys, sizes, strict=True)
-    ]
+@dataclass(frozen=True)
+class Task:
+    """An environment, a network, and numbers of environments by device.
+
+    ``channels`` and ``units`` are those of a convolution and of a GRU, or 0.
+    """
+
+    env: str
+    hidden: tuple[int, ...]
+    steps: int
+    sizes: dict[str, tuple[int, ...]]
+    activation: str = "tanh"
+    channels: int = 0
+    units: int = 0
 
 
-def forward(jax, params, obs):
-    """Return log-probabilities and value of observations (..., D)."""
-    hidden = obs
-    for weight, bias in params[:2]:
-        hidden = jax.numpy.tanh(hidden @ weight + bias)
-    logits, value = (hidden @ weight + bias for weight, bias in params[2:])
-    return jax.nn.log_softmax(logits), value[..., 0]
+IMAGES = {"cuda": (1_024, 8_192), "cpu": (64,)}
+TASKS = (
+    Task("cartpole", (64, 64), 32, {"cuda": (256, 1_024, 4_096, 16_384, 65_536), "cpu": (256, 1_024)}),
+    Task("cartpole", (128,), 64, {"cuda": (1_024, 8_192)}, "relu", units=128),
+    Task("cartpole", (64,), 64, {"cpu": (64,)}, "relu", units=64),
+    Task("minatar_breakout", (128,), 32, IMAGES, "relu", channels=16),
+    Task("minatar_breakout", (128, 128), 32, IMAGES),
+)  # fmt: skip
+IDS = IDS | {"minatar_breakout": "Breakout-MinAtar"}
 
 
-def make_training(jax, gymnax, n):
-    """Return functions: the beginning of a run of ``n`` environments from a key, and one iteration
+def layer(jax, key, *shape, gain=2**0.5):
+    """Return an orthogonal weight and a zero bias."""
+    return jax.nn.initializers.orthogonal(gain)(key, shape), jax.numpy.zeros(shape[-1])
+
+
+def network(jax, key, task, shape, choices):
+    """Return parameters: pairs (weight, bias) of each layer by name, in the order of computing."""
+    keys, layers, inputs = iter(jax.random.split(key, 8)), {}, shape[-1]
+    if task.channels:
+        layers["conv"] = layer(jax, next(keys), KERNEL, KERNEL, inputs, task.channels)
+        inputs = (shape[0] - KERNEL + 1) * (shape[1] - KERNEL + 1) * task.channels
+    elif len(shape) == 3:
+        inputs = shape[0] * shape[1] * shape[2]
+    for k, width in enumerate(task.hidden):
+        layers[f"hidden {k}"] = layer(jax, next(keys), inputs, width)
+        inputs = width
+    if task.units:
+        layers["inputs"] = layer(jax, next(keys), inputs, 3 * task.units, gain=1.0)
+        layers["state"] = layer(jax, next(keys), task.units, 3 * task.units, gain=1.0)
+        inputs = task.units
+    layers["policy"] = layer(jax, next(keys), inputs, choices, gain=0.01)
+    layers["value"] = layer(jax, next(keys), inputs, 1, gain=1.0)
+    return layers
+
+
+def linear(params, name, x):
+    """Return a layer's products with rows, plus its bias."""
+    weight, bias = params[name]
+    return x @ weight + bias
+
+
+def encoded(jax, task, params, obs):
+    """Return the last hidden layer of observations (..., D) or (..., H, W, C)."""
+    act = getattr(jax.nn, task.activation)
+    x = obs.astype("float32")
+    if task.channels:
+        weight, bias = params["conv"]
+        images, order = x.reshape(-1, *x.shape[-3:]), ("NHWC", "HWIO", "NHWC")
+        about = (1, 1), "VALID"
+        maps = jax.lax.conv_general_dilated(images, weight, *about, dimension_numbers=order)
+        x = act(maps + bias).reshape(*x.shape[:-3], -1)
+    elif task.env.startswith("minatar"):
+        x = x.reshape(*x.shape[:-3], -1)
+    for k in range(len(task.hidden)):
+        x = act(linear(params, f"hidden {k}", x))
+    return x
+
+
+def gru(jax, params, state, inputs, start):
+    """Return the next hidden state of a GRU, in PyTorch's convention. Reset rows begin with 0.
+
+    Args:
+        jax: The module.
+        params: Parameters by name.
+        state: (N, units).
+        inputs: (N, 3 units), products of the inputs.
+        start: (N,), whether an episode begins.
+    """
+    state = jax.numpy.where(start[:, None], 0.0, state)
+    of_state, split = linear(params, "state", state), jax.numpy.split
+    (r, z, n), (of_r, of_z, of_n) = split(inputs, 3, -1), split(of_state, 3, -1)
+    r, z = jax.nn.sigmoid(r + of_r), jax.nn.sigmoid(z + of_z)
+    return (1 - z) * jax.numpy.tanh(n + r * of_n) + z * state
+
+
+def forward(jax, task, params, state, obs, start):
+    """Return log-probabilities and values of sequences of T observations, and the last state.
+
+    Args:
+        jax: The module.
+        task: ``Task``.
+        params: Parameters by name.
+        state: (N, units) before the first step.
+        obs: (T, N, ...).
+        start: (T, N), whether an episode begins.
+    """
+    x = encoded(jax, task, params, obs)
+    if task.units:
+
+        def step(state, row):
+            state = gru(jax, params, state, *row)
+            return state, state
+
+        state, x = jax.lax.scan(step, state, (linear(params, "inputs", x), start))
+    log_probs = jax.nn.log_softmax(linear(params, "policy", x))
+    return log_probs, linear(params, "value", x)[..., 0], state
+
+
+def make_training(jax, gymnax, task, n):
+    """Return functions: the beginning of a run of ``n`` environments from a key, and some iterations
     of it.
     """
     jnp, tree = jax.numpy, jax.tree_util
-    env, env_params = gymnax.make("CartPole-v1")
-    run = partial(forward, jax)
-    part = n * SETTINGS.num_steps // SETTINGS.num_minibatches
+    env, env_params = gymnax.make(IDS[task.env])
+    choices, run = env.action_space(env_params).n, partial(forward, jax, task)
+    parts = SETTINGS.num_minibatches
 
     def begin(key):
         key, first, made = jax.random.split(key, 3)
         obs, state = jax.vmap(env.reset, in_axes=(0, None))(jax.random.split(first, n), env_params)
-        params = network(jax, made, obs.shape[-1], 2)
+        params = network(jax, made, task, obs.shape[1:], choices)
         zeros = tree.tree_map(jnp.zeros_like, params)
-        return key, state, obs, params, (zeros, zeros, 0)
+        played = state, obs, jnp.zeros((n, task.units)), jnp.ones(n, bool)
+        return key, played, params, (zeros, zeros, jnp.zeros((), "int32"))
 
-    def step(carry, _):
-        key, state, obs, params = carry
+    def play(params, carry, _):
+        key, (state, obs, hidden, start) = carry
         key, choose, move = jax.random.split(key, 3)
-        log_probs, value = run(params, obs)
-        action = jax.random.categorical(choose, log_probs)
+        log_probs, value, hidden = run(params, hidden, obs[None], start[None])
+        action = jax.random.categorical(choose, log_probs[0])
         seen, state, reward, *ends, _ = jax.vmap(env.step, in_axes=(0, 0, 0, None))(
             jax.random.split(move, n), state, action, env_params
         )
         done = sum(ends) > 0  # terminated, truncated
-        log_prob = jnp.take_along_axis(log_probs, action[:, None], axis=1)[:, 0]
-        return (key, state, seen, params), (obs, action, log_prob, value, reward, done)
+        log_prob = jnp.take_along_axis(log_probs[0], action[:, None], axis=1)[:, 0]
+        row = obs, start, action, log_prob, value[0], reward, done
+        return (key, (state, seen, hidden, done)), row
 
     def advantage_before(after, row):
         advantage, next_value = after
@@ -81,9 +177,9 @@ def make_training(jax, gymnax, n):
         return (advantage, value), advantage
 
     def loss(params, rows):
-        obs, action, old, advantage, returns = rows
-        log_probs, value = run(params, obs)
-        log_prob = jnp.take_along_axis(log_probs, action[:, None], axis=1)[:, 0]
+        hidden, (obs, start, action, old, advantage, returns) = rows
+        log_probs, value, _ = run(params, hidden, obs, start)
+        log_prob = jnp.take_along_axis(log_probs, action[..., None], axis=-1)[..., 0]
         advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
         ratio = jnp.exp(log_prob - old)
         policy = -jnp.minimum(advantage * ratio, advantage * jnp.clip(ratio, 0.8, 1.2)).mean()
@@ -110,60 +206,81 @@ def make_training(jax, gymnax, n):
         return (params, (first, second, count)), None
 
     def iterate(run_state, _):
-        key, state, obs, params, adam = run_state
-        (key, state, obs, _), rows = jax.lax.scan(
-            step, (key, state, obs, params), None, SETTINGS.num_steps
-        )
-        seen, action, log_prob, value, reward, done = rows
-        last = run(params, obs)[1]
+        key, played, params, adam = run_state
+        before = played[2]
+        (key, played), rows = jax.lax.scan(partial(play, params), (key, played), None, task.steps)
+        seen, start, action, log_prob, value, reward, done = rows
+        _, obs, hidden, starts = played
+        last = run(params, hidden, obs[None], starts[None])[1][0]
         _, advantage = jax.lax.scan(
             advantage_before,
             (jnp.zeros_like(last), last),
             (value, reward, done.astype(jnp.float32)),
             reverse=True,
         )
-        rows = (seen, action, log_prob, advantage, advantage + value)
-        rows = tree.tree_map(lambda x: x.reshape(-1, *x.shape[2:]), rows)
+        rows = (seen, start, action, log_prob, advantage, advantage + value)
+        # Without hidden state rows are shuffled, as sequences of one step.
+        length = task.steps if task.units else 1
+        count = task.steps * n // length
+        rows = tree.tree_map(lambda x: x.reshape(length, count, *x.shape[2:]), rows)
+        if not task.units:
+            before = jnp.zeros((count, 0))
 
         def epoch(carry, key):
-            order = jax.random.permutation(key, part * SETTINGS.num_minibatches)
-            parts = tree.tree_map(
-                lambda x: x[order].reshape(SETTINGS.num_minibatches, part, *x.shape[1:]), rows
-            )
-            return jax.lax.scan(descend, carry, parts)
+            order = jax.random.permutation(key, count).reshape(parts, -1)
+            of_part = tree.tree_map(lambda x: jnp.moveaxis(x[:, order], 1, 0), rows)
+            return jax.lax.scan(descend, carry, (before[order], of_part))
 
         key, shuffle = jax.random.split(key)
         (params, adam), _ = jax.lax.scan(
             epoch, (params, adam), jax.random.split(shuffle, SETTINGS.update_epochs)
         )
-        return (key, state, obs, params, adam), reward.sum() / jnp.maximum(1, done.sum())
+        return (key, played, params, adam), reward.sum() / jnp.maximum(1, done.sum())
 
     return jax.jit(begin), jax.jit(
         lambda run_state, count: jax.lax.scan(iterate, run_state, None, count), static_argnums=1
     )
 
 
+def label(task, shape, choices):
+    """Return the network as our rows write it, such as ``4-64-64-3``."""
+    inputs = 1
+    for size in shape:
+        inputs *= size
+    conv = [f"{task.channels}@{KERNEL}x{KERNEL}"] * bool(task.channels)
+    core = [f"GRU{task.units}"] * bool(task.units)
+    return "-".join(map(str, [inputs, *conv, *task.hidden, *core, choices + 1]))
+
+
+def time_task(given, jax, gymnax, task, n):
+    """Print the row of a task with ``n`` environments."""
+    begin, iterate = make_training(jax, gymnax, task, n)
+    env, env_params = gymnax.make(IDS[task.env])
+    shape, choices = env.observation_space(env_params).shape, env.action_space(env_params).n
+    started, count = time.perf_counter(), ITERATIONS[given.device]
+    state = begin(jax.random.key(0))
+    for _ in range(2):  # the second compiles again: gymnax's first states are weakly typed
+        state, returns = iterate(state, count)
+        returns.block_until_ready()
+    compiled, seconds = time.perf_counter() - started, []
+    for _ in range(given.runs):
+        started = time.perf_counter()
+        state, returns = iterate(state, count)
+        returns.block_until_ready()
+        seconds.append((time.perf_counter() - started) / count)
+    note = f"ppo, network {label(task, shape, choices)}, {SETTINGS.update_epochs} epochs x {SETTINGS.num_minibatches} minibatches"
+    note += f"; {compiled:.1f} s to compile (not counted); {float(returns[-1]):.3g} reward per episode at the end"
+    who = f"JAX {version('jax')} on gymnax {version('gymnax')}"
+    tell(make_row("training", task.env, n, 1, task.steps, seconds, who=who, note=note))
+
+
 def main():
-    """Tell each size."""
-    given = arguments(__doc__, "training", ("cartpole",))
+    """Time each task in each size."""
+    given = arguments(__doc__, "training", tuple(dict.fromkeys(task.env for task in TASKS)))
     jax, gymnax = jax_and("gymnax", given)
-    for n in SIZES[given.device]:
-        begin, iterate = make_training(jax, gymnax, n)
-        started, count = time.perf_counter(), ITERATIONS[given.device]
-        state, lengths = iterate(begin(jax.random.key(0)), count)
-        lengths.block_until_ready()
-        compiled, seconds = time.perf_counter() - started, []
-        for _ in range(given.runs):
-            started = time.perf_counter()
-            state, lengths = iterate(state, count)
-            lengths.block_until_ready()
-            seconds.append((time.perf_counter() - started) / count)
-        note = f"ppo, hidden layers (64, 64), {SETTINGS.update_epochs} epochs x {SETTINGS.num_minibatches} minibatches"
-        note += f"; {compiled:.1f} s to compile (not counted); its episodes last {float(lengths[-1]):.0f} steps at the end"
-        who = f"JAX {version('jax')} on gymnax {version('gymnax')}"
-        tell(
-            make_row("training", "cartpole", n, 1, SETTINGS.num_steps, seconds, who=who, note=note)
-        )
+    for task in TASKS:
+        for n in task.sizes.get(given.device, ()) if task.env in given.envs else ():
+            time_task(given, jax, gymnax, task, n)
 
 
 if __name__ == "__main__":
