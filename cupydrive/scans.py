@@ -1,7 +1,7 @@
 """Autograd functions that run recurrent layers over whole sequences in one kernel launch.
 
 ``nn.py`` documents their arguments. torch multiplies inputs by weights for all steps. The kernels
-``kernels/learn/mma/gru.cu`` and ``kernels/learn/recurrent/mingru.cu`` compute the recurrent steps.
+``kernels/learn/mma/gru.cu`` and ``kernels/learn/layerwise/mingru.cu`` compute the recurrent steps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cupydrive.executors.interop import make_call, torch_stream
 from cupydrive.protocols import Executor, Program
 
 ROWS, BIAS_SUMS = 16, 8  # constants of mma/gru.cu
-EXACT_ROWS, EXACT_TEAM = 4, 256  # sequences and threads of a team of recurrent/gru.cu
+EXACT_ROWS, EXACT_TEAM = 4, 256  # sequences and threads of a team of layerwise/gru.cu
 MOST_EXACT_UNITS = 512  # maximum number of units whose gates fit into one multiprocessor
 MOST_UNITS = 128  # maximum number of units whose weights fit into its registers
 TENSOR_CORES = (8, 0)  # first compute capability with bfloat16
@@ -66,23 +66,23 @@ def gru_teams(where: Executor, count: int) -> int:
 
 @lru_cache(maxsize=64)
 def mingru_program(size: int, device: torch.device, dtype: torch.dtype) -> tuple[Program, int]:
-    """Return the program of ``kernels/learn/recurrent/mingru.cu`` and its threads per sequence."""
+    """Return the program of ``kernels/learn/layerwise/mingru.cu`` and its threads per sequence."""
     where = executor(device.type)
     unit, threads = mingru_unit(where, size, dtype == torch.bfloat16, size, 3 * size)
     return where.build(unit), threads
 
 
 def exact_gru_unit(where: Executor, size: int, tile: int) -> Unit:
-    """Return the ``Unit`` of ``kernels/learn/recurrent/gru.cu`` for teams of ``tile`` sequences."""
+    """Return the ``Unit`` of ``kernels/learn/layerwise/gru.cu`` for teams of ``tile`` sequences."""
     layer = ("OBS", size), ("PARAMETERS", 3 * size), ("TOWERS", 1), ("LAYERS", 1), ("RELU", 0)
     widths = f"constexpr int WIDTH[TOWERS][LAYERS + 1] = {{{{{size}, {3 * size}}}}};\n"
     text, team = widths + "#define PACK_FIRST 1\n", min(EXACT_TEAM, where.max_team)
-    return assemble_file("learn/recurrent/gru", (*layer, ("TILE", tile)), text, team)
+    return assemble_file("learn/layerwise/gru", (*layer, ("TILE", tile)), text, team)
 
 
 @lru_cache(maxsize=64)
 def exact_gru_program(size: int, device: torch.device) -> Program:
-    """Return the program of ``kernels/learn/recurrent/gru.cu``."""
+    """Return the program of ``kernels/learn/layerwise/gru.cu``."""
     where = executor(device.type)
     return where.build(exact_gru_unit(where, size, EXACT_ROWS))
 
@@ -93,7 +93,7 @@ def whole(n: int) -> int:
 
 
 def mingru_unit(where: Executor, size: int, half: bool, x: int, rows: int) -> tuple[Unit, int]:
-    """Return the ``Unit`` of ``kernels/learn/recurrent/mingru.cu`` and its threads per sequence.
+    """Return the ``Unit`` of ``kernels/learn/layerwise/mingru.cu`` and its threads per sequence.
 
     On a GPU a thread processes 4 bytes of each row, on a CPU up to 16 units.
 
@@ -107,7 +107,7 @@ def mingru_unit(where: Executor, size: int, half: bool, x: int, rows: int) -> tu
     units = math.gcd(size, 16 if where.name == "cpu" else 1 + half)
     constants = ("SIZE", size), ("UNITS", units), ("X_STRIDE", x), ("ROWS_STRIDE", rows)
     text = f"#define APPROXIMATE {int(half)}"
-    return assemble_file("learn/recurrent/mingru", constants, text), size // units
+    return assemble_file("learn/layerwise/mingru", constants, text), size // units
 
 
 def launch(

@@ -22,9 +22,9 @@ from annotated_types import Ge, Le
 from torch.func import functional_call
 
 from cupydrive.algorithms.a2c import A2C
+from cupydrive.algorithms.kernels.layerwise import LayerwiseLearner
 from cupydrive.algorithms.kernels.layout import tensors_of
 from cupydrive.algorithms.kernels.learner import KernelLearner
-from cupydrive.algorithms.kernels.recurrent import RecurrentKernelLearner
 from cupydrive.algorithms.kernels.statistics import RunningMeanStd
 from cupydrive.algorithms.on_policy import OnPolicyLearner
 from cupydrive.algorithms.ppo import PPO
@@ -352,11 +352,11 @@ class KernelPast(Past):
 class PartsPast(KernelPast):
     """Past networks by the kernels of networks that are computed layer by layer."""
 
-    learner: RecurrentKernelLearner
+    learner: LayerwiseLearner
 
     def prepare_passes(self) -> None:
         """Create a learner for each network. Only its forward passes are used."""
-        self.learners: list[RecurrentKernelLearner] = []
+        self.learners: list[LayerwiseLearner] = []
         for k, network in enumerate(self.networks):
             learner = copy.copy(self.learner)
             learner.steps = network
@@ -454,7 +454,7 @@ class PooledLearner:
         self.program = executor.build(assemble_file("train/opponents"))
         self.past: Past | None = None
         if self.envs:
-            kinds = (RecurrentKernelLearner, PartsPast), (KernelLearner, KernelPast)
+            kinds = (LayerwiseLearner, PartsPast), (KernelLearner, KernelPast)
             kind = next((past for made, past in kinds if isinstance(self.inner, made)), TorchPast)
             self.past = kind(self.inner, self.rollout, self.envs, self.bank, self.slots)
             self.draws = [self.draw_call(rollout, t) for t in range(1, rollout.steps + 1)]

@@ -12,7 +12,7 @@
 #include "train/mixed.cuh"
 #include "generated/policies.cuh"
 #define APPROXIMATE ON_TENSOR_CORES
-#include "learn/recurrent/cells.cuh"  // included here because only one file below is compiled
+#include "learn/layerwise/cells.cuh"  // included here because only one file below is compiled
 
 namespace policy {
 

@@ -177,7 +177,7 @@ template <class Network> DEVICE void begin_tile(const WarpSet warps, Tile<Networ
   }
 }
 
-// If learning uses a library's products (recurrent_tensor.py), biases and inputs of activations are rounded as they are there.
+// If learning uses a library's products (layerwise_tensor.py), biases and inputs of activations are rounded as they are there.
 template <class Network> DEVICE float as_learnt(const float x) { return Network::GATED > 0 ? rounded(x) : x; }
 template <class Network> DEVICE float bias_at(const float* biases, const int n) { return as_learnt<Network>(biases[n]); }
 // Two results of a hidden layer as operands of the next layer, or as inputs of its normalization.

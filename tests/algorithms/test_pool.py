@@ -15,7 +15,7 @@ from torch import nn
 import cupydrive as cd
 from cupydrive import envs
 from cupydrive.algorithms.kernels import choice
-from cupydrive.algorithms.kernels.recurrent_tensor import TENSOR_RECURRENT
+from cupydrive.algorithms.kernels.layerwise_tensor import LAYERWISE_TENSOR
 from cupydrive.algorithms.pool import OpponentPool as Pool
 from cupydrive.errors import ParameterError, TrainingError
 from cupydrive.playing.players import PolicyPlayer
@@ -269,7 +269,7 @@ def test_a_snapshot_with_a_memory_remembers_its_own_episode(own):
 @pytest.mark.parametrize("network", [CNN.network, cd.Network(hidden=(16,), core=cd.GRU(16))])
 def test_a_snapshot_in_bfloat16_acts_as_in_float32_but_for_rounding(network, monkeypatch):
     """Weights are rounded by 2^-9 at most, which changes fewer than 2 % of drawn actions."""
-    monkeypatch.setattr(choice, "RECURRENT", TENSOR_RECURRENT)
+    monkeypatch.setattr(choice, "LAYERWISE", LAYERWISE_TENSOR)
     settings = replace(PPO, hidden=(64, 64), network=network)
     run = both(settings, "tag_grid" if network.core else "connect_four")
     assert all("kernels, bfloat16" in run.backends[name] for name in run.learners)

@@ -234,29 +234,29 @@ FILES = [
         "#define OBSERVED OBSERVED_ONE_HOT\n#define OBS_VALUES 3\n",
     ),
     (
-        "learn/recurrent/part",
+        "learn/layerwise/part",
         (*PART, ("ADDS", 1), ("TOTAL_FLOATS", 4096)),
         CHAIN + "#define OBSERVES 0\n",
     ),
     (
-        "learn/recurrent/conv",
+        "learn/layerwise/conv",
         IMAGES,
         CHAIN.replace("5", "12", 1) + "#define ACTIVATE_LAST 1\n#define OBSERVES 1\n",
     ),
-    ("learn/recurrent/gru", PART, CHAIN),
-    ("learn/recurrent/take", (*SEQUENCES, ("STATE", 20)), ""),
+    ("learn/layerwise/gru", PART, CHAIN),
+    ("learn/layerwise/take", (*SEQUENCES, ("STATE", 20)), ""),
     (
-        "learn/recurrent/rows",
+        "learn/layerwise/rows",
         (("OBS", 5), ("OBS_STRIDE", 8), ("STRIDE", 24), ("RELU", 1), *SEQUENCES),
         "#define HALF 1",
     ),
     (
-        "learn/recurrent/norm",
+        "learn/layerwise/norm",
         (("WIDTH", 20), ("STRIDE", 32), ("RELU", 0), *NORM, *SEQUENCES),
         "#define HALF 0",
     ),
     (
-        "learn/recurrent/norm",
+        "learn/layerwise/norm",
         (
             ("WIDTH", 300),
             ("STRIDE", 304),
@@ -269,12 +269,12 @@ FILES = [
         "#define HALF 1",
     ),
     (
-        "learn/recurrent/totals",
+        "learn/layerwise/totals",
         (("MATRICES", 32),),
         "#define HALF 1",
     ),
     (
-        "learn/recurrent/loss",
+        "learn/layerwise/loss",
         (
             *PART[:-2],
             *LOSS[:1],
@@ -287,7 +287,7 @@ FILES = [
         CHAIN + "#define CATEGORICAL 1\n#define GAUSSIAN 0\n" + head_sizes((3, 7)),
     ),
     (
-        "learn/recurrent/mingru",
+        "learn/layerwise/mingru",
         (("SIZE", 128), ("UNITS", 2), ("X_STRIDE", 128), ("ROWS_STRIDE", 384)),
         "#define APPROXIMATE 1",
     ),
@@ -319,7 +319,7 @@ def played(name, settings, envs, tensor=False):
 def unit_of(name, constants, generated):
     """Return the unit of one of ``FILES`` for the team that a GPU gets."""
     by_blocks = (constants and constants[0][0] == "OBS") or name == "learn/mma/gru"
-    team = WARP if name == "learn/recurrent/norm" else BLOCK if by_blocks else 1
+    team = WARP if name == "learn/layerwise/norm" else BLOCK if by_blocks else 1
     return assemble_file(name, constants, generated, team)
 
 

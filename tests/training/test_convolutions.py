@@ -17,7 +17,7 @@ from gymnasium import spaces
 import cupydrive as cd
 from cupydrive.algorithms.architecture import OF_IMAGES
 from cupydrive.algorithms.kernels import choice
-from cupydrive.algorithms.kernels.recurrent_tensor import TENSOR_RECURRENT
+from cupydrive.algorithms.kernels.layerwise_tensor import LAYERWISE_TENSOR
 from cupydrive.errors import ParameterError
 
 QUIET = {"device": "cpu", "progress": False}
@@ -148,8 +148,8 @@ def checked_in_bfloat16(kind, dtype, device):
 @pytest.mark.parametrize("kind", [*NETWORKS, "dense"])
 @pytest.mark.parametrize("dtype", ["float32", "bool", "uint8"])
 def test_bfloat16_gives_the_same_while_it_acts_and_learns(kind, dtype, monkeypatch):
-    for name in ("RECURRENT", "EXACT"):
-        monkeypatch.setattr(choice, name, TENSOR_RECURRENT)
+    for name in ("LAYERWISE", "EXACT"):
+        monkeypatch.setattr(choice, name, LAYERWISE_TENSOR)
     checked_in_bfloat16(kind, dtype, "cpu")
 
 

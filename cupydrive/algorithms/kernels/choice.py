@@ -7,19 +7,15 @@ import numpy as np
 from cupydrive.algorithms.a2c import A2C, A2CLearner
 from cupydrive.algorithms.architecture import GRU, LSTM, Network
 from cupydrive.algorithms.kernels.arithmetic import EXACT, TENSOR, WIDE, Arithmetic
-from cupydrive.algorithms.kernels.layout import NetworkLayout, forward_tiles, gradient_tiles
-from cupydrive.algorithms.kernels.learner import KernelLearner
-from cupydrive.algorithms.kernels.recurrent import (
-    RECURRENT,
-    ExactRecurrentLearner,
-    RecurrentLayout,
-    fits,
-)
-from cupydrive.algorithms.kernels.recurrent_tensor import (
-    TENSOR_RECURRENT,
-    RecurrentTensorLearner,
+from cupydrive.algorithms.kernels.layerwise import LAYERWISE, ExactLayerwiseLearner
+from cupydrive.algorithms.kernels.layerwise_layout import LayerwiseLayout, fits
+from cupydrive.algorithms.kernels.layerwise_tensor import (
+    LAYERWISE_TENSOR,
+    LayerwiseTensorLearner,
     patches_at_once,
 )
+from cupydrive.algorithms.kernels.layout import NetworkLayout, forward_tiles, gradient_tiles
+from cupydrive.algorithms.kernels.learner import KernelLearner
 from cupydrive.algorithms.kernels.tensor import fitting_rows, why_no_tensor
 from cupydrive.algorithms.kernels.wide import WIDE_ROWS, wide_bytes
 from cupydrive.algorithms.pool import OpponentPool, PooledLearner
@@ -40,7 +36,7 @@ REPORTED: dict[type, tuple[str, ...]] = {
 }
 MOST_LAYERS = 3  # maximum number of hidden layers
 SCANNED = 16  # scans in bfloat16 require a multiple of this number of units
-LEARNERS = {RECURRENT: ExactRecurrentLearner, TENSOR_RECURRENT: RecurrentTensorLearner}
+LEARNERS = {LAYERWISE: ExactLayerwiseLearner, LAYERWISE_TENSOR: LayerwiseTensorLearner}
 
 
 def make_learner(
@@ -101,16 +97,16 @@ def choose_arithmetic(
     assert isinstance(settings, RolloutSettings)
     network = settings.network_for(group)
     if settings.precision == "float32" or (settings.precision == "auto" and executor.name == "cpu"):
-        return RECURRENT if by_parts(network, settings.central) else EXACT, ""
+        return LAYERWISE if layerwise(network, settings.central) else EXACT, ""
     size = make_distribution(group, settings.distribution).size
     layout = NetworkLayout.of(settings, network.inputs(network.input_shape(group)), size)
-    by_launch = by_parts(network, settings.central, exact=False)
-    if by_launch or (by_parts(network) and not fitting_rows(layout, executor)):
-        reason = why_no_parts(network, network.input_shape(group), executor)
+    by_launch = layerwise(network, settings.central, exact=False)
+    if by_launch or (layerwise(network) and not fitting_rows(layout, executor)):
+        reason = why_not_layerwise(network, network.input_shape(group), executor)
         if reason is None:
-            return TENSOR_RECURRENT, ""
+            return LAYERWISE_TENSOR, ""
         exact = settings.precision == "auto" and backend == "kernels"
-        return (RECURRENT, "") if exact else (None, reason)
+        return (LAYERWISE, "") if exact else (None, reason)
     way, reason = tensor_arithmetic(layout, executor)
     return (
         (EXACT, "")
@@ -135,7 +131,7 @@ def tensor_arithmetic(layout: NetworkLayout, executor: Executor) -> tuple[Arithm
     return None, reason
 
 
-def by_parts(network: Network, central: bool = False, exact: bool = True) -> bool:
+def layerwise(network: Network, central: bool = False, exact: bool = True) -> bool:
     """Return whether a network is computed by a launch per layer.
 
     This is so for convolutions, hidden state, many layers and a ``central`` critic. In ``exact``
@@ -146,7 +142,9 @@ def by_parts(network: Network, central: bool = False, exact: bool = True) -> boo
     return central or parts != (None, None) or many or (exact and only_exact)
 
 
-def why_no_parts(network: Network, obs_shape: tuple[int, ...], executor: Executor) -> str | None:
+def why_not_layerwise(
+    network: Network, obs_shape: tuple[int, ...], executor: Executor
+) -> str | None:
     """Return why tensor cores cannot compute a network layer by layer, or None if they can."""
     core, convolutions = network.core, network.convolutions(obs_shape)
     if (reason := why_no_tensor(executor)) is not None:
@@ -180,9 +178,9 @@ def why_not(settings: LearnerSettings, group: Group, executor: Executor) -> str 
     size = make_distribution(group, settings.distribution).size
     seen = network.input_shape(group)
     inputs = network.inputs(seen)
-    if by_parts(network, settings.central):
+    if layerwise(network, settings.central):
         critic_dim = settings.central * group.critic_obs_dim
-        room = fits(RecurrentLayout.made(network, seen, size, critic_dim=critic_dim), executor)
+        room = fits(LayerwiseLayout.made(network, seen, size, critic_dim=critic_dim), executor)
     else:
         layout = NetworkLayout.of(settings, inputs, size)
         tiles = forward_tiles(layout, executor, 1), gradient_tiles(layout, executor, 1)

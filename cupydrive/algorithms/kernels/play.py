@@ -19,10 +19,10 @@ import torch
 from cupydrive.algorithms.architecture import GRU, Network
 from cupydrive.algorithms.kernels import tensor
 from cupydrive.algorithms.kernels.arithmetic import TENSOR
+from cupydrive.algorithms.kernels.layerwise_layout import LayerwiseLayout
+from cupydrive.algorithms.kernels.layerwise_tensor import LAYERWISE_TENSOR
 from cupydrive.algorithms.kernels.layout import PAD, NetworkLayout, padded
 from cupydrive.algorithms.kernels.learner import KernelLearner
-from cupydrive.algorithms.kernels.recurrent import RecurrentLayout
-from cupydrive.algorithms.kernels.recurrent_tensor import TENSOR_RECURRENT
 from cupydrive.algorithms.pool import PooledLearner
 from cupydrive.codegen.agreement import batch_dtype
 from cupydrive.codegen.layout import WARP, PlayLayout
@@ -81,8 +81,8 @@ class Policy:
         if network.core is None:
             layout = NetworkLayout.of(learner.config, seen.obs_dim, distribution.size)
         else:
-            layout = RecurrentLayout.made(network, seen.obs_shape, distribution.size)
-        by_tensor_cores = learner.arithmetic in (TENSOR, TENSOR_RECURRENT)
+            layout = LayerwiseLayout.made(network, seen.obs_shape, distribution.size)
+        by_tensor_cores = learner.arithmetic in (TENSOR, LAYERWISE_TENSOR)
         return cls(network, layout, distribution, tuple(groups), by_tensor_cores)
 
     @property

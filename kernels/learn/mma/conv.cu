@@ -8,7 +8,7 @@
 // call: kernel arguments (drive/launch.cuh).
 #define APPROXIMATE 1
 #include "learn/mma/mma.cuh"
-#include "learn/recurrent/images.cuh"
+#include "learn/layerwise/images.cuh"
 
 constexpr int K = padded(OBS), N = padded(OUT), OUT_STRIDE = (POSITIONS * OUT + 7) / 8 * 8;
 constexpr int IMAGES = (TILE + POSITIONS - 2) / POSITIONS + 1, IMAGE = observed_row(ENTRIES);  // per tile, elements of one

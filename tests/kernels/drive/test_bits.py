@@ -13,7 +13,7 @@ from gymnasium import spaces
 import cupydrive as cd
 from cupydrive.algorithms.kernels import choice
 from cupydrive.algorithms.kernels.arithmetic import TENSOR, WIDE
-from cupydrive.algorithms.kernels.recurrent_tensor import TENSOR_RECURRENT
+from cupydrive.algorithms.kernels.layerwise_tensor import LAYERWISE_TENSOR
 from cupydrive.algorithms.kernels.tensor import GROUPS, TensorGradients
 from cupydrive.checks.bits import trajectory
 from cupydrive.codegen.layout import Layout
@@ -165,7 +165,7 @@ def learnt(dtype, network, device, num_envs=8):
 
 
 BY_GROUPS = replace(TENSOR, gradients=partial(TensorGradients, way=GROUPS))
-WAYS = {"block": TENSOR, "groups": BY_GROUPS, "wide": WIDE, "parts": TENSOR_RECURRENT}
+WAYS = {"block": TENSOR, "groups": BY_GROUPS, "wide": WIDE, "parts": LAYERWISE_TENSOR}
 
 
 @pytest.mark.parametrize("dtype", ["bool", "uint8"])
@@ -180,7 +180,7 @@ def test_tensor_cores_learn_the_same_bits_as_from_floats(dtype, way, monkeypatch
 @pytest.mark.parametrize("dtype", ["bool", "uint8"])
 @pytest.mark.parametrize("kernel", [2, 3])  # 6 and 9 entries of a row of the image
 def test_so_do_convolutions(dtype, kernel, monkeypatch):
-    monkeypatch.setattr(choice, "RECURRENT", TENSOR_RECURRENT)
+    monkeypatch.setattr(choice, "LAYERWISE", LAYERWISE_TENSOR)
     network = cd.Network(conv=cd.Conv((5,), kernel), hidden=(16,))
     one, other = learnt(dtype, network, "cpu")
     for name, weight in one.items():

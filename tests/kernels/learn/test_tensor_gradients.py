@@ -73,7 +73,7 @@ GROUPED = (
     "units near 0",
     *HALF_WIDE,
 )
-# Layer normalization, which exact kernels compute by parts.
+# Layer normalization, which exact kernels compute layer by layer.
 NORMED = {
     "normed": (
         PPO(num_steps=9, network=Network(hidden=(48, 40), layer_norm=True)),

@@ -14,8 +14,8 @@ from walled import walled
 import cupydrive as cd
 from cupydrive.algorithms.kernels import choice
 from cupydrive.algorithms.kernels.arithmetic import TENSOR
+from cupydrive.algorithms.kernels.layerwise_tensor import LAYERWISE_TENSOR
 from cupydrive.algorithms.kernels.play import Play, make_play, play_layout, play_unit, policies_of
-from cupydrive.algorithms.kernels.recurrent_tensor import TENSOR_RECURRENT
 from cupydrive.codegen.layout import PlayLayout
 from cupydrive.executors.host import HostExecutor
 from cupydrive.training.begin import make_run
@@ -273,7 +273,7 @@ def test_one_launch_has_the_bytes_of_many(case):
     pytest.param("squashed, normalised", marks=pytest.mark.slow), "two policies", *NORMED,
 ])  # fmt: skip
 def test_so_it_has_where_products_are_those_of_matrix_units(case, monkeypatch):
-    for name in ("EXACT", "RECURRENT"):  # a CPU has these kernels for tests alone
+    for name in ("EXACT", "LAYERWISE"):  # a CPU has these kernels for tests alone
         monkeypatch.setattr(choice, name, TENSOR)
     plain, fused = made(case), made(case)
     assert all(learner.arithmetic is TENSOR for learner in plain.learners.values())
@@ -286,7 +286,7 @@ def test_values_of_final_observations_have_no_mask(monkeypatch):
     """They are the largest of all action values, within the rounding to bfloat16. With the mask of
     another row some would be smaller.
     """
-    monkeypatch.setattr(choice, "RECURRENT", TENSOR)
+    monkeypatch.setattr(choice, "LAYERWISE", TENSOR)
     run = made("action values, masks")
     run.iterate()
     run.iterate()
@@ -344,7 +344,7 @@ def test_hidden_state_on_tensor_cores_is_that_of_learning(case, monkeypatch):
     """Within the tolerance of ``check_policy``, and for a warp set of threads to the bit what it is for
     one.
     """
-    monkeypatch.setattr(choice, "RECURRENT", TENSOR_RECURRENT)
+    monkeypatch.setattr(choice, "LAYERWISE", LAYERWISE_TENSOR)
     one, warp_set = made(case), made(case)
     one.rollout.play = Play(one.rollout, PlayLayout())
     warp_set.rollout.play = threads_of(warp_set, 16)
@@ -371,7 +371,7 @@ def test_hidden_state_on_tensor_cores_is_that_of_learning(case, monkeypatch):
     pytest.param("MinGRU, two layers, two towers", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_hidden_state_has_the_same_bits_where_learners_store_it(case, monkeypatch):
-    monkeypatch.setattr(choice, "RECURRENT", TENSOR_RECURRENT)
+    monkeypatch.setattr(choice, "LAYERWISE", LAYERWISE_TENSOR)
     near, far = made(case), made(case)
     near.rollout.play = Play(near.rollout, PlayLayout())
     far.rollout.play = Play(far.rollout, PlayLayout(hidden_in_shared=False))

@@ -3,8 +3,8 @@
 // also a multiple of 8), RELU (0: tanh), those of sequences.cuh. Generated: HALF 1.
 // call: kernel arguments (drive/launch.cuh).
 #include "learn/observed.cuh"
-#include "learn/recurrent/row.cuh"
-#include "learn/recurrent/sequences.cuh"
+#include "learn/layerwise/row.cuh"
+#include "learn/layerwise/sequences.cuh"
 
 using namespace policy;  // functions.cuh
 

@@ -1,4 +1,4 @@
-"""Kernels of networks that are computed by parts: gradients against torch's in float64."""
+"""Kernels of networks that are computed layer by layer: gradients against torch's in float64."""
 
 import copy
 import math
@@ -14,18 +14,13 @@ import cupydrive as cd
 from cupydrive.algorithms.architecture import ConvLayer
 from cupydrive.algorithms.kernels import choice
 from cupydrive.algorithms.kernels.choice import REPORTED
+from cupydrive.algorithms.kernels.cores import point_states, scans_of
 from cupydrive.algorithms.kernels.gradients import Task
+from cupydrive.algorithms.kernels.layers import KernelLaunch
+from cupydrive.algorithms.kernels.layerwise import LAYERWISE, sequence_shard, towers_of
+from cupydrive.algorithms.kernels.layerwise_layout import LayerwiseLayout
+from cupydrive.algorithms.kernels.layerwise_tensor import LAYERWISE_TENSOR, SUMMED_ROWS, Totals
 from cupydrive.algorithms.kernels.layout import observed_rows, tensors_of
-from cupydrive.algorithms.kernels.recurrent import (
-    RECURRENT,
-    KernelLaunch,
-    RecurrentLayout,
-    point_states,
-    scans_of,
-    sequence_shard,
-    towers_of,
-)
-from cupydrive.algorithms.kernels.recurrent_tensor import SUMMED_ROWS, TENSOR_RECURRENT, Totals
 from cupydrive.algorithms.networks import described
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.ranks import Shard
@@ -96,8 +91,8 @@ def problem(
     for part in parts:
         part |= {k: None if x is None else x.to(device) for k, x in part.items()}
     observed = observed_rows(groups[0], network.one_hot)
-    layout = RecurrentLayout.made(network, entries, distribution.size, observed, critic_dim)
-    kind = TENSOR_RECURRENT if tensor else RECURRENT
+    layout = LayerwiseLayout.made(network, entries, distribution.size, observed, critic_dim)
+    kind = LAYERWISE_TENSOR if tensor else LAYERWISE
     steps = kind.steps(executor, layout, tensors_of(policy), reported, shared)
     drawn = sum(agents) * (1 if layout.sequences else config.num_steps)
     shard = sequence_shard(Shard(envs), drawn, getattr(config, "num_minibatches", 1))
@@ -447,7 +442,7 @@ def test_a_step_is_torchs_in_float64(name):
 @pytest.mark.parametrize("kind", [cd.PPO, cd.PQN])
 def test_steps_in_bfloat16_have_the_outputs_of_sequences(kind, core, monkeypatch):
     """Within the tolerance of ``check_policy``, of more rows than a tile has."""
-    monkeypatch.setattr(choice, "RECURRENT", TENSOR_RECURRENT)
+    monkeypatch.setattr(choice, "LAYERWISE", LAYERWISE_TENSOR)
     described = cd.Network(hidden=(24, 16), core=core, layer_norm=isinstance(core, cd.MinGRU))
     settings = kind(network=described, num_steps=8, normalize_obs=True)
     report = cd.check_policy("cartpole", settings, num_envs=72, device="cpu")

@@ -5,7 +5,7 @@
 #include "drive/halves.cuh"
 #include "learn/layers.cuh"
 #include "learn/loss.cuh"
-#include "learn/recurrent/sequences.cuh"
+#include "learn/layerwise/sequences.cuh"
 
 struct Workspace { float metric[TILE][METRICS]; };
 

@@ -8,7 +8,7 @@
 // call: kernel arguments (drive/launch.cuh).
 #include "learn/exact/multiply.cuh"
 #include "learn/layers.cuh"
-#include "learn/recurrent/cells.cuh"
+#include "learn/layerwise/cells.cuh"
 
 constexpr int SIZE = OBS, SIZE_PAD = padded(SIZE), GATES_PAD = padded(3 * SIZE);
 

@@ -1,7 +1,7 @@
 // take.cu -- Initial data of a minibatch's whole sequences: the steps where episodes start, and the states before the first step.
 // Constants: those of sequences.cuh, STATE (numbers of an agent's hidden state).
 // call: kernel arguments (drive/launch.cuh).
-#include "learn/recurrent/sequences.cuh"
+#include "learn/layerwise/sequences.cuh"
 
 struct Workspace {};
 

@@ -22,28 +22,24 @@ from torch.nn import functional
 
 from cupydrive.algorithms.architecture import GRU, ConvLayer
 from cupydrive.algorithms.kernels.arithmetic import Arithmetic
+from cupydrive.algorithms.kernels.cores import point_states, scans_of, state_places
 from cupydrive.algorithms.kernels.gradients import Columns, Minibatches, Shared, Task
-from cupydrive.algorithms.kernels.layout import PAD, NetworkLayout, padded
-from cupydrive.algorithms.kernels.recurrent import (
+from cupydrive.algorithms.kernels.layers import (
     PART_TEAM,
     PATCHES,
     Ends,
     KernelLaunch,
-    RecurrentKernelLearner,
-    RecurrentLayout,
     Slots,
-    loss_unit,
     norm_launches,
     norm_tile,
     norm_unit,
     normalising,
-    point_rows,
-    point_states,
-    scans_of,
     sequence_constants,
-    state_places,
     take_unit,
 )
+from cupydrive.algorithms.kernels.layerwise import LayerwiseLearner, loss_unit, point_rows
+from cupydrive.algorithms.kernels.layerwise_layout import LayerwiseLayout
+from cupydrive.algorithms.kernels.layout import PAD, NetworkLayout, padded
 from cupydrive.algorithms.kernels.steps import UnpackedSteps
 from cupydrive.algorithms.kernels.tensor import SKEW
 from cupydrive.codegen.source import Unit, assemble_file
@@ -123,7 +119,7 @@ class MatrixSteps(UnpackedSteps):
 
 
 class Totals:
-    """Sums over the rows of matrices at the end of a minibatch: ``recurrent/totals.cu``.
+    """Sums over the rows of matrices at the end of a minibatch: ``layerwise/totals.cu``.
 
     Args:
         executor: Executor of the kernel.
@@ -187,9 +183,9 @@ class Totals:
 
 
 def totals_unit(executor: Executor) -> Unit:
-    """Return the ``Unit`` of ``kernels/learn/recurrent/totals.cu``."""
+    """Return the ``Unit`` of ``kernels/learn/layerwise/totals.cu``."""
     team = min(SUMMING_TEAM, executor.max_team)
-    return assemble_file("learn/recurrent/totals", (("MATRICES", SUMMED_AT_ONCE),), HALF, team)
+    return assemble_file("learn/layerwise/totals", (("MATRICES", SUMMED_AT_ONCE),), HALF, team)
 
 
 # ---- parts ---------------------------------------------------------------------------------------
@@ -207,7 +203,7 @@ class Linear:
 
     def __init__(self, task: Task, layer: int, shared: Shared) -> None:
         layout = task.layout
-        assert isinstance(layout, RecurrentLayout)
+        assert isinstance(layout, LayerwiseLayout)
         self.into, self.out = layout.layers[layer]
         self.outputs = self.out
         self.weight, self.bias = shared["matrices"][layer]
@@ -311,9 +307,9 @@ class HalfSlots(Slots):
 
 
 def rows_unit(task: Task, width: int) -> Unit:
-    """Return the ``Unit`` of ``kernels/learn/recurrent/rows.cu``."""
+    """Return the ``Unit`` of ``kernels/learn/layerwise/rows.cu``."""
     layout = task.layout
-    assert isinstance(layout, RecurrentLayout)
+    assert isinstance(layout, LayerwiseLayout)
     constants = (
         ("OBS", layout.obs_dim),
         ("OBS_STRIDE", row_width(layout.obs_dim)),
@@ -322,7 +318,7 @@ def rows_unit(task: Task, width: int) -> Unit:
         *sequence_constants(task),
     )
     team = min(PART_TEAM, task.executor.max_team)
-    return assemble_file("learn/recurrent/rows", constants, HALF + layout.observed, team)
+    return assemble_file("learn/layerwise/rows", constants, HALF + layout.observed, team)
 
 
 def patches_at_once(layer: ConvLayer, executor: Executor) -> int:
@@ -422,7 +418,7 @@ class Encoder:
     """
 
     def __init__(self, task: Task, layers: range, shared: Shared, head: Linear | None) -> None:
-        assert isinstance(task.layout, RecurrentLayout)
+        assert isinstance(task.layout, LayerwiseLayout)
         self.task, self.normed, self.head = task, task.layout.network.layer_norm, head
         sizes = task.layout.network.convolutions(task.layout.obs_shape)
         self.convolutions: list[SeenConvolution | LibraryConvolution] = [
@@ -577,7 +573,7 @@ class ScannedCore:
 
     def __init__(self, task: Task, layers: range, places: range, shared: Shared) -> None:
         layout = task.layout
-        assert isinstance(layout, RecurrentLayout)
+        assert isinstance(layout, LayerwiseLayout)
         self.task, self.size, self.places = task, layout.layers[layers[-1]][0], places
         self.linears = [Linear(task, k, shared) for k in layers]
 
@@ -637,7 +633,7 @@ class GruCore(ScannedCore):
 
 
 class MinGruCore(ScannedCore):
-    """MinGRU core: ``kernels/learn/recurrent/mingru.cu``."""
+    """MinGRU core: ``kernels/learn/layerwise/mingru.cu``."""
 
     def scans(
         self, x: torch.Tensor, make: Callable[[int], torch.Tensor], ends: Ends
@@ -693,7 +689,7 @@ class TensorTower:
     """
 
     def __init__(self, task: Task, number: int, shared: Shared) -> None:
-        assert isinstance(task.layout, RecurrentLayout)
+        assert isinstance(task.layout, LayerwiseLayout)
         self.central = task.layout.central(number)
         self.layout, layers = task.layout.of_tower(number)
         self.task = task = replace(task, layout=self.layout)
@@ -762,8 +758,8 @@ class TensorTower:
         return work, out, backwards
 
 
-class RecurrentTensorGradients(Minibatches):
-    """Gradients of one policy that is computed by parts, on tensor cores.
+class LayerwiseTensorGradients(Minibatches):
+    """Gradients of one policy that is computed layer by layer, on tensor cores.
 
     The arguments are those of ``Minibatches``. With a hidden state, ``shared`` also has ``start``
     (T, N, C) and ``first`` (N, C, M) of each group.
@@ -777,7 +773,7 @@ class RecurrentTensorGradients(Minibatches):
         about = {"partial_sums": self.partial_sums, "totals": totals, **shared}
         slots = HalfSlots(task, self.call, about)
         layout = task.layout
-        assert isinstance(layout, RecurrentLayout)
+        assert isinstance(layout, LayerwiseLayout)
         forwards: list[Queued] = [*slots.take()]
         backs: list[Callable[[torch.Tensor], list[Queued]]] = []
         outputs = []
@@ -816,8 +812,8 @@ class RecurrentTensorGradients(Minibatches):
 # ---- the learner ---------------------------------------------------------------------------------
 
 
-class RecurrentTensorLearner(RecurrentKernelLearner):
-    """PPO, A2C or PQN of a policy that is computed by parts, on tensor cores."""
+class LayerwiseTensorLearner(LayerwiseLearner):
+    """PPO, A2C or PQN of a policy that is computed layer by layer, on tensor cores."""
 
     def units(self) -> list[Unit]:
         """Return the ``Unit``s of its launches."""
@@ -875,7 +871,7 @@ class RecurrentTensorLearner(RecurrentKernelLearner):
         start: torch.Tensor | None,
         after: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Queue the forward pass of one step, as in ``RecurrentKernelLearner``."""
+        """Queue the forward pass of one step, as in ``LayerwiseLearner``."""
         step, size = self.steps_of[g.name], self.layout.size
         for see, central in step.sees:
             point_rows(self, see, "obs", obs, critic_obs if central else None)
@@ -904,6 +900,6 @@ class ActingStep:
     outputs: list[torch.Tensor]
 
 
-TENSOR_RECURRENT = Arithmetic(
-    "bfloat16", lambda *_: None, lambda task: [], RecurrentTensorGradients, MatrixSteps
+LAYERWISE_TENSOR = Arithmetic(
+    "bfloat16", lambda *_: None, lambda task: [], LayerwiseTensorGradients, MatrixSteps
 )

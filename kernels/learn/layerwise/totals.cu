@@ -4,7 +4,7 @@
 // ..., in order.
 // Constants: MATRICES (maximum of a launch). Generated: HALF 1.
 // call: kernel arguments (drive/launch.cuh).
-#include "learn/recurrent/row.cuh"
+#include "learn/layerwise/row.cuh"
 
 constexpr int COLUMNS = 32, ROWS_IN_PARALLEL = TEAM > COLUMNS ? TEAM / COLUMNS : 1;
 

@@ -5,7 +5,7 @@
 // that are already there), TOTAL_FLOATS (GRADIENT_FLOATS of the whole network).
 // call: kernel arguments (drive/launch.cuh).
 #include "learn/exact/network.cuh"
-#include "learn/recurrent/splits.cuh"
+#include "learn/layerwise/splits.cuh"
 
 typedef Layer<0, LAYERS - 1> Last;
 constexpr int IN_PAD = padded(OBS), OUT_PAD = Last::OUT_PAD;

@@ -9,7 +9,7 @@
 // APPROXIMATE, 1: rows are bfloat16.
 // call: kernel arguments (drive/launch.cuh).
 #include "generated/spaces.cuh"
-#include "learn/recurrent/cells.cuh"
+#include "learn/layerwise/cells.cuh"
 #include "learn/mma/bfloat.cuh"
 
 #if APPROXIMATE

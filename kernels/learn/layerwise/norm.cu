@@ -9,8 +9,8 @@
 // (of a row of them), GAIN_STRIDE, BIASES_AT and TOTAL_FLOATS (layout of the sums), those of sequences.cuh.
 // Generated: HALF.
 // call: kernel arguments (drive/launch.cuh).
-#include "learn/recurrent/row.cuh"
-#include "learn/recurrent/sequences.cuh"
+#include "learn/layerwise/row.cuh"
+#include "learn/layerwise/sequences.cuh"
 
 using namespace policy;  // functions.cuh
 

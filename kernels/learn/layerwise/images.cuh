@@ -7,7 +7,7 @@
 #pragma once
 #include "learn/functions.cuh"
 #include "learn/observed.cuh"
-#include "learn/recurrent/sequences.cuh"
+#include "learn/layerwise/sequences.cuh"
 
 constexpr int PLACES_DOWN = (IMAGE_HEIGHT - SPAN) / STRIDE + 1, PLACES_ACROSS = (IMAGE_WIDTH - SPAN) / STRIDE + 1;
 constexpr int POSITIONS = PLACES_DOWN * PLACES_ACROSS, ENTRIES = IMAGE_HEIGHT * IMAGE_WIDTH * CHANNELS;

@@ -6,8 +6,8 @@
 // (GRADIENT_FLOATS of the whole network).
 // call: kernel arguments (drive/launch.cuh).
 #include "learn/exact/network.cuh"
-#include "learn/recurrent/images.cuh"
-#include "learn/recurrent/splits.cuh"
+#include "learn/layerwise/images.cuh"
+#include "learn/layerwise/splits.cuh"
 
 typedef Layer<0, 0> Only;
 constexpr int OUT = Only::OUT, OUT_PAD = Only::OUT_PAD, IN_PAD = Only::IN_PAD;

@@ -1,7 +1,7 @@
 // splits.cuh -- Sum of the gradients of the blocks of one split, in order. Constants: TOTAL_FLOATS (GRADIENT_FLOATS of the whole
 // network).
 #pragma once
-#include "learn/recurrent/sequences.cuh"
+#include "learn/layerwise/sequences.cuh"
 #if ALONE
 #include "learn/exact/splits.cuh"
 #endif
