@@ -193,15 +193,18 @@ class Group:
     critic_obs_dim: int = 0
     critic_obs_scale: float | np.ndarray = 1.0
     agent_ids: bool = False
+    id_entries: int = field(default=0, repr=False)  # of agent ids, in a copy made by replace()
 
     @errors_as(SpecError)
     def __post_init__(self) -> None:
+        if self.id_entries:
+            self.remove_ids()
         check_obs_shape(self)
         shape = self.obs_shape or (self.obs_dim,)
         filled: dict[str, Any] = {"obs_dim": math.prod(shape), "obs_shape": tuple(shape)}
         if self.agent_ids:
             entries = math.prod(shape) + self.count
-            filled = {"obs_dim": entries, "obs_shape": (entries,)}
+            filled = {"obs_dim": entries, "obs_shape": (entries,), "id_entries": self.count}
             for name, end in {"obs_scale": 1.0, "obs_low": 0.0, "obs_high": 1.0}.items():
                 own = getattr(self, name)
                 if np.ndim(own) or np.isfinite(own):
@@ -216,10 +219,21 @@ class Group:
             object.__setattr__(self, name, value)
         check_group(self)
 
+    def remove_ids(self) -> None:
+        """Remove agent ids from the sizes of observations, which ``__post_init__`` adds again."""
+        ids = self.id_entries
+        changed: dict[str, Any] = {"obs_dim": self.obs_dim - ids, "id_entries": 0}
+        changed["obs_shape"] = (self.obs_shape[0] - ids,)
+        for name in ("obs_scale", "obs_low", "obs_high"):
+            if np.ndim(value := getattr(self, name)):
+                changed[name] = value[:-ids]
+        for name, value in changed.items():
+            object.__setattr__(self, name, value)
+
     @property
     def own_obs_dim(self) -> int:
         """Number of entries of an observation that kernel and reference write."""
-        return self.obs_dim - self.count * self.agent_ids
+        return self.obs_dim - self.id_entries
 
     @property
     def bits(self) -> bool:

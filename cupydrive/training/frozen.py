@@ -210,11 +210,14 @@ def rebuild(
     makers = {**ALGORITHMS, **FIXED}
     if type(kind) is not str or kind not in makers:
         raise TrainingError(
-            f"policy {name!r} is of an unknown kind {kind!r}. The run may be from a newer version"
+            f"policy {name!r} is of an unknown kind {kind!r}. If it is an algorithm of your "
+            f"own, pass policies={{{name!r}: ...}} with its settings. The run may be from a newer "
+            "version"
         )
     if kind in ALGORITHMS and about.get("policy") is not None:
         raise TrainingError(
-            f"policy {name!r} is a module of your own. Pass policies={{{name!r}: ...}} with it"
+            f"policy {name!r} is a module of your own. Pass policies={{{name!r}: ...}} with the "
+            "settings that you trained with, including policy="
         )
     known = {f.name for f in fields(makers[kind])} - ({"env"} if kind == "frozen" else set())
     if unknown := ", ".join(key for key in about if key not in known):

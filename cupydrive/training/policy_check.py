@@ -73,7 +73,7 @@ def check_policy(
 
     Args:
         env: Name of an environment, path of its Python file, or ``EnvSpec``.
-        algorithm: Settings of PPO, A2C or PQN, as in ``train``.
+        algorithm: Settings of PPO, A2C, PQN or an on-policy algorithm of your own, as in ``train``.
         policies: Settings by group name instead of ``algorithm``, as in ``train``.
         num_envs: Number of environments, N. Defaults to 64. On a GPU, the choice of kernels depends
             on the number of rows, so pass the number that you train with.

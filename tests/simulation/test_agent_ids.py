@@ -73,6 +73,22 @@ def test_spaces_have_room_for_them():
     np.testing.assert_array_equal(group.observation_space.high, [8, 9, 1, 1, 1])
 
 
+def test_an_altered_copy_has_the_ids_of_its_own_agents():
+    sizes = {"obs_scale": [5.0, 6.0], "obs_low": -7, "obs_high": [8.0, 9.0], "agent_ids": True}
+    group = cd.Group("agent", 3, 2, spaces.Discrete(2), **sizes)
+    for changes in ({"reward_scale": 2.0}, {"count": 4}, {"agent_ids": False}):
+        want = cd.Group(
+            **{"name": "agent", "count": 3, "obs_dim": 2, "action_space": spaces.Discrete(2)}
+            | sizes
+            | changes
+        )
+        got = replace(group, **changes)
+        assert (got.obs_dim, got.own_obs_dim, got.obs_shape) == (want.obs_dim, 2, want.obs_shape)
+        for name in ("obs_scale", "obs_low", "obs_high"):
+            own = (np.broadcast_to(getattr(g, name), got.obs_shape) for g in (got, want))
+            np.testing.assert_array_equal(*own)
+
+
 KERNEL = """
 struct Params { float unused; };
 struct State { int nothing; };
