@@ -40,6 +40,9 @@ def orthogonal(
         shape: (OUT, IN).
         gain: Factor. Defaults to 1.
         generator: ``torch.Generator`` of the matrix. Defaults to torch's global generator.
+
+    Returns:
+        (OUT, IN) float32 tensor.
     """
     made = torch.empty(shape, dtype=torch.float32, device="cpu")
     return nn.init.orthogonal_(made, gain, generator=generator)
@@ -48,7 +51,16 @@ def orthogonal(
 def steps_of(
     x: torch.Tensor, state: torch.Tensor, start: torch.Tensor | None
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor | None]]:
-    """Yield (b, ...) of ``x`` and (b, 1) of ``start`` or None for each step."""
+    """Yield the rows of ``x`` and of ``start`` for each step.
+
+    Args:
+        x: (L * b, D), L steps of b agents, time first.
+        state: (b, M), hidden states, whose first axis gives b.
+        start: (L * b,) bool, steps that begin an episode, or None.
+
+    Yields:
+        (b, D) of ``x``, and (b, 1) of ``start`` or None.
+    """
     agents = state.shape[0]
     steps = x.shape[0] // agents  # len(x) would become a constant in an export to ONNX
     begins = None if start is None else start.view(steps, agents, 1)
@@ -71,6 +83,12 @@ class Recurrent(nn.Module):
         """Register a linear layer: ``weight_SUFFIX`` and ``bias_SUFFIX``.
 
         The weight has shape (parts * size, inputs), and each part is orthogonal.
+
+        Args:
+            suffix: Suffix of the parameters' names.
+            inputs: Size of the input.
+            parts: Number of parts, such as the three gates of a GRU.
+            generator: ``torch.Generator`` of the weights, or None for torch's global generator.
         """
         size = self.size
         weight = torch.cat([orthogonal((size, inputs), generator=generator) for _ in range(parts)])
@@ -118,7 +136,17 @@ class GRU(Recurrent):
     def forward(
         self, x: torch.Tensor, state: torch.Tensor, start: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return ``(out, state)``."""
+        """Compute L steps of b agents.
+
+        Args:
+            x: (L * b, inputs) float32 or bfloat16, time first.
+            state: (b, state_size) float32, hidden states before the first step.
+            start: (L * b,) bool, steps that begin an episode. They reset the hidden state to 0
+                first. Defaults to none.
+
+        Returns:
+            ``(out, state)``, (L * b, size) and (b, state_size).
+        """
         weights = self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
         dtype = rows_dtype(x, state, *weights)
         if dtype == torch.bfloat16 and gru_fits(self.size, x.device):
@@ -163,7 +191,17 @@ class LSTM(Recurrent):
     def forward(
         self, x: torch.Tensor, state: torch.Tensor, start: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return ``(out, state)``."""
+        """Compute L steps of b agents.
+
+        Args:
+            x: (L * b, inputs) float32 or bfloat16, time first.
+            state: (b, state_size) float32, hidden states before the first step.
+            start: (L * b,) bool, steps that begin an episode. They reset the hidden state to 0
+                first. Defaults to none.
+
+        Returns:
+            ``(out, state)``, (L * b, size) and (b, state_size).
+        """
         seen = []
         for inner, begins in steps_of(
             functional.linear(x, self.weight_ih, self.bias_ih), state, start
@@ -207,7 +245,17 @@ class MinGRU(Recurrent):
     def forward(
         self, x: torch.Tensor, state: torch.Tensor, start: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return ``(out, state)``."""
+        """Compute L steps of b agents.
+
+        Args:
+            x: (L * b, inputs) float32 or bfloat16, time first.
+            state: (b, state_size) float32, hidden states before the first step.
+            start: (L * b,) bool, steps that begin an episode. They reset the hidden state to 0
+                first. Defaults to none.
+
+        Returns:
+            ``(out, state)``, (L * b, size) and (b, state_size).
+        """
         left = []
         dtype = rows_dtype(x, state, self.weight_0)
         for k, own in enumerate(state.chunk(self.layers, 1)):
@@ -227,7 +275,18 @@ class MinGRU(Recurrent):
         state: torch.Tensor,
         start: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Compute ``(out, state)`` of one layer step by step."""
+        """Compute one layer step by step.
+
+        Args:
+            x: (L * b, size), inputs.
+            weight: (3 * size, size), weight of the layer.
+            bias: (3 * size,), bias of the layer.
+            state: (b, size), hidden states of the layer before the first step.
+            start: (L * b,) bool, steps that begin an episode, or None.
+
+        Returns:
+            ``(out, state)``, (L * b, size) and (b, size).
+        """
         candidate, update, highway = functional.linear(x, weight, bias).chunk(3, 1)
         new = torch.where(candidate >= 0, candidate + 0.5, torch.sigmoid(candidate))
         update, seen = torch.sigmoid(update).view(-1, *state.shape), []

@@ -36,7 +36,7 @@ ParamValue: TypeAlias = "bool | int | float | str | Sequence[float] | np.ndarray
 
 @runtime_checkable
 class Player(Protocol):
-    """Chooses the actions of one group, or of several that share it.
+    """Player that chooses the actions of one group, or of several groups that share it.
 
     A player reads and writes the tensors of a ``Rollout``. Time is their first axis. They are on
     ``rollout.device``, and every rollout overwrites them.
@@ -48,30 +48,44 @@ class Player(Protocol):
     """
 
     def begin(self, rollout: "Rollout", group: "Group") -> None:
-        """Prepare to play ``group``, a ``Group`` of the environment.
+        """Prepare to play a group.
 
         It is called once for each group of the player, before all other methods.
+
+        Args:
+            rollout: Rollout with the tensors that the player reads and writes.
+            group: ``Group`` of the environment.
         """
 
     def act(self, rollout: "Rollout", t: int) -> None:
-        """Write the actions of row ``t`` for all groups of the player.
+        """Write the actions of one step for all groups of the player.
 
         The work must be queued without synchronizing with the device.
+
+        Args:
+            rollout: Rollout, as passed to ``begin``.
+            t: Step, the row of its tensors, in [0, T).
         """
 
     def module(self, rollout: "Rollout", group: "Group") -> "Module":
-        """Return the player's torch module for ``group``.
+        """Return the player's torch module for a group.
 
         ``Run.act``, ``Run.policy`` and ``Run.export`` use it. It is a ``DiscretePolicy``, a
         ``BoxPolicy`` or a ``DeterministicPolicy`` of ``cupydrive.playing.inference``, made from a
-        network (B, D) -> (parameters, value). A player that is no function of observations must
-        raise ``ParameterError``.
+        network (B, D) -> (parameters, value).
+
+        Args:
+            rollout: Rollout, as passed to ``begin``.
+            group: ``Group`` that the player plays.
+
+        Raises:
+            ParameterError: If the actions are not a function of observations.
         """
 
 
 @runtime_checkable
 class Learner(Player, Protocol):
-    """A player that learns from the T steps that it has just played.
+    """Player that learns from the T steps that it has just played.
 
     An iteration calls ``act`` for t = 0, ..., T - 1, then ``update``. ``train`` may capture an
     iteration in a CUDA graph. ``cuda_graph=True`` is the default on a GPU. All tensors are then
@@ -170,11 +184,12 @@ class PlayerSettings(Protocol):
     def player(self, spec: "EnvSpec", group: "Group") -> Player:
         """Return the ``Player`` of one group.
 
-        ``ParameterError`` must be raised if there is no such player for this environment.
-
         Args:
-            spec: ``EnvSpec``.
-            group: ``Group``.
+            spec: ``EnvSpec`` of the environment.
+            group: ``Group`` of the environment.
+
+        Raises:
+            ParameterError: If there is no such player for this environment.
         """
 
 
@@ -215,7 +230,12 @@ class Policies(Protocol):
     device: Literal["cuda", "cpu"]
 
     def frozen(self, group: str, greedy: bool = True) -> "PlayerSettings":
-        """Return ``PlayerSettings`` of the current policy of the group with this name."""
+        """Return ``PlayerSettings`` of the current policy of a group.
+
+        Args:
+            group: Name of the group.
+            greedy: Take the most likely actions instead of random ones.
+        """
 
 
 @runtime_checkable
@@ -279,40 +299,68 @@ class Executor(Protocol):
     tries: bool
 
     def layout(self, spec: "EnvSpec", params: EnvParams, num_envs: int = 1) -> "Layout":
-        """Return a fast ``Layout`` of threads for ``num_envs`` environments.
+        """Return a fast ``Layout`` of threads.
 
         Every layout gives bitwise identical results.
+
+        Args:
+            spec: ``EnvSpec`` of the environment.
+            params: Parameters of the environment.
+            num_envs: Number of environments.
         """
 
     def load(self, spec: "EnvSpec", params: EnvParams, layout: "Layout | None" = None) -> Program:
         """Return the ``Program`` of an environment, compiled or from a cache.
 
         An environment may have its own program.
+
+        Args:
+            spec: ``EnvSpec`` of the environment.
+            params: Parameters of the environment.
+            layout: Layout of threads. Defaults to that of ``layout``.
         """
 
     def build(self, unit: "Unit") -> Program:
         """Return the ``Program`` of a ``Unit``."""
 
     def resident_teams(self, program: Program, kernel: str) -> int:
-        """Return the maximum number of teams that run a kernel of ``program`` at the same time.
+        """Return the maximum number of teams that run a kernel at the same time.
 
-        Its memory and registers limit the number.
+        The kernel's memory and registers limit the number.
+
+        Args:
+            program: Program of the kernel.
+            kernel: Name of the kernel.
         """
 
     def allocate(self, shape: tuple[int, ...], dtype: "DTypeLike") -> Array:
-        """Return an array of zeros. Structs may be bytes, (*shape, itemsize)."""
+        """Return an array of zeros.
+
+        Args:
+            shape: Shape of the array.
+            dtype: NumPy dtype. An array of structs may be bytes, (*shape, itemsize).
+        """
 
     def constant(self, array: "np.ndarray", digest: str) -> Array:
         """Return the device's only copy of a read-only NumPy array.
 
-        The copy is identified by the hash of its content, and freed after its last reference.
+        The copy is freed after its last reference.
+
+        Args:
+            array: Read-only NumPy array.
+            digest: Hash of the content, which identifies the copy.
         """
 
     def pointer(self, array: Array) -> int:
         """Return the address of an array, for a member of ``call``."""
 
     def put(self, array: Array, values: "ArrayLike") -> None:
-        """Write NumPy ``values`` into ``array``."""
+        """Write into an array.
+
+        Args:
+            array: Array of the device.
+            values: NumPy values that broadcast to its shape.
+        """
 
     def get(self, array: Array) -> "np.ndarray":
         """Return a NumPy copy of ``array``. This synchronizes."""

@@ -54,7 +54,15 @@ def unit(words: np.ndarray) -> np.ndarray:
 
 
 def below(words: np.ndarray, n: npt.ArrayLike) -> np.ndarray:
-    """Return int32 in [0, ``n``) from uint32 ``words``."""
+    """Map random words to integers.
+
+    Args:
+        words: uint32 array.
+        n: Exclusive upper bound, a number or an array that broadcasts.
+
+    Returns:
+        int32 in [0, n), of the broadcast shape.
+    """
     return ((np.asarray(words).astype(np.uint64) * np.asarray(n, np.uint64)) >> _SHIFT).astype(
         np.int32
     )
@@ -83,8 +91,15 @@ class RandomStream:
         self.env, self.episode, self.step, self.purpose = env, episode, step, purpose
 
     def bits(self, num_agents: int = 1, draw: int = 0, first_agent: int = 0) -> np.ndarray:
-        """Return (N, num_agents, 4) uint32: ``env.random.bits(agent, draw)`` of each environment
-        and agent.
+        """Return the words of ``env.random.bits(agent, draw)`` of each environment and agent.
+
+        Args:
+            num_agents: Number of agents.
+            draw: Index of the draw, in [0, 4096).
+            first_agent: First agent, in [0, 65536).
+
+        Returns:
+            (N, num_agents, 4) uint32.
 
         Raises:
             ParameterError: If an agent is outside [0, 65536), or ``draw`` outside [0, 4096). Such
@@ -111,7 +126,15 @@ class RandomStream:
         )
 
     def uniform(self, num_agents: int = 1, draw: int = 0) -> np.ndarray:
-        """Return (N, num_agents, 4) float32 in [0, 1): ``env.random.uniform4(agent, draw)``."""
+        """Return the numbers of ``env.random.uniform4(agent, draw)``.
+
+        Args:
+            num_agents: Number of agents.
+            draw: Index of the draw, in [0, 4096).
+
+        Returns:
+            (N, num_agents, 4) float32 in [0, 1).
+        """
         return unit(self.bits(num_agents, draw))
 
     def fixed(self) -> "RandomStream":

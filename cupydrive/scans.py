@@ -30,8 +30,11 @@ STEPS_AT_ONCE = 8  # constant of mingru.cu
 def rows_dtype(x: torch.Tensor, *others: torch.Tensor) -> torch.dtype | None:
     """Return the dtype of a scan's rows under the current autocast, or None if no scan applies.
 
-    Scans do not apply while a program is exported or compiled, or if weights or states (``others``)
-    are not float32.
+    Scans do not apply while a program is exported or compiled.
+
+    Args:
+        x: Inputs of the layer.
+        *others: Weights and states. If one is not float32, no scan applies.
     """
     kind = x.device.type
     if torch.compiler.is_compiling() or torch.jit.is_tracing() or kind not in ("cpu", "cuda"):
@@ -57,9 +60,13 @@ def gru_program(size: int, device: torch.device) -> Program:
 
 
 def gru_teams(where: Executor, count: int) -> int:
-    """Return the number of teams in the forward pass of ``gru.cu``.
+    """Return the number of thread teams in the forward pass of ``gru.cu``.
 
     It is at most one per multiprocessor, because each team loads the weights once.
+
+    Args:
+        where: Executor that runs the kernel.
+        count: Number of sequences.
     """
     return min(-(-count // ROWS), where.processors)
 
@@ -146,8 +153,9 @@ def aligned(tensor: torch.Tensor) -> torch.Tensor:
 class GRUScan(torch.autograd.Function):
     """Steps of ``nn.GRU`` for bfloat16 ``x``.
 
-    The signature is ``(x, weight_ih, weight_hh, bias_ih, bias_hh, state, start) -> (out, state)``.
-    ``out`` is bfloat16. Weights, biases and states are float32.
+    The signature is ``(x, weight_ih, weight_hh, bias_ih, bias_hh, state, start) -> (out, state)``,
+    with the shapes of ``nn.GRU.forward``. ``out`` is bfloat16. Weights, biases and states are
+    float32.
     """
 
     names = ("weight", "bias_input", "bias_state", "start", "gates", "inner", "before")
@@ -163,7 +171,7 @@ class GRUScan(torch.autograd.Function):
         state: torch.Tensor,
         start: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return ``(out, state)``."""
+        """Compute ``(out, state)``, and save the tensors that ``backward`` needs in ``ctx``."""
         count, size = state.shape
         rounded = weight_ih.to(x.dtype)
         gates = x @ rounded.t()
@@ -183,7 +191,7 @@ class GRUScan(torch.autograd.Function):
     def backward(
         ctx: BackwardCFunction, d_out: torch.Tensor, d_next: torch.Tensor
     ) -> tuple[torch.Tensor | None, ...]:
-        """Return the gradients of the arguments of ``forward``."""
+        """Compute the gradients of the arguments of ``forward``, None for ``start``."""
         x, rounded, *saved = ctx.saved_tensors
         *_, gates, inner, before = saved
         size, teams = d_next.shape[1], -(-len(d_next) // ROWS)
@@ -224,7 +232,7 @@ class MinGRUScan(torch.autograd.Function):
         state: torch.Tensor,
         start: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return ``(out, state)``."""
+        """Compute ``(out, state)``, and save the tensors that ``backward`` needs in ``ctx``."""
         count, size = state.shape
         rounded, x, state = weight.to(x.dtype), aligned(x), state.contiguous()
         start = None if start is None else start.contiguous()
@@ -243,7 +251,7 @@ class MinGRUScan(torch.autograd.Function):
     def backward(
         ctx: BackwardCFunction, d_out: torch.Tensor, d_next: torch.Tensor
     ) -> tuple[torch.Tensor | None, ...]:
-        """Return the gradients of the arguments of ``forward``."""
+        """Compute the gradients of the arguments of ``forward``, None for ``start``."""
         rounded, *saved = ctx.saved_tensors
         rows, x, *_ = saved
         count, size = d_next.shape
@@ -275,7 +283,7 @@ class ExactGRUScan(torch.autograd.Function):
         state: torch.Tensor,
         start: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return ``(out, state)``."""
+        """Compute ``(out, state)``, and save the tensors that ``backward`` needs in ``ctx``."""
         (count, size), rows, wide = state.shape, len(x), whole(3 * state.shape[1])
         gates = x.new_zeros(rows, wide)
         gates[:, : 3 * size] = functional.linear(x, weight_ih, bias_ih)
@@ -296,7 +304,7 @@ class ExactGRUScan(torch.autograd.Function):
     def backward(
         ctx: BackwardCFunction, d_out: torch.Tensor, d_next: torch.Tensor
     ) -> tuple[torch.Tensor | None, ...]:
-        """Return the gradients of the arguments of ``forward``."""
+        """Compute the gradients of the arguments of ``forward``, None for ``start``."""
         x, weight_ih, weight_hh, start, gates, inner, before = ctx.saved_tensors
         count, size = d_next.shape
         weights = x.new_zeros(3 * size, whole(size))

@@ -95,9 +95,21 @@ def param(
         of: ``float`` or ``int`` for an array, the type of its numbers. Each is in [low, high]. The
             ``check`` of the spec validates their number, see ``check_each``.
 
+    Returns:
+        ``dataclasses.field`` with the default value.
+
+    Raises:
+        SpecError: If an argument is wrong, or the default is out of range.
+
     Examples:
+        >>> from dataclasses import dataclass
         >>> import cupydrive as cd
-        >>> gravity = cd.param(9.8, "Acceleration by gravity.", unit="m/s^2", low=0.0)
+        >>> @dataclass(frozen=True)
+        ... class Params:
+        ...     gravity: float = cd.param(9.8, "Acceleration by gravity.", unit="m/s^2", low=0.0)
+        ...     max_episode_steps: int = cd.param(200, "Time limit.", unit="steps", low=1)
+        >>> Params(gravity=1.6)
+        Params(gravity=1.6, max_episode_steps=200)
     """
     about = {
         "help": help,
@@ -126,6 +138,14 @@ class Field:
         scale: Typical magnitude. The checker allows a difference of 1e-6 of it. Integers must be
             equal.
         unit: SI unit, or the objects that are counted.
+
+    Raises:
+        SpecError: If an argument is wrong.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> cd.Field("position", "f4", (5, 2), scale=10.0, unit="m").shape  # of 5 agents
+        (5, 2)
     """
 
     name: str
@@ -176,6 +196,16 @@ class Group:
             that one policy may act differently for each agent. These are ``count`` entries after
             the ``obs_dim`` entries of kernel and reference. ``env.step``, adapters, networks and
             the attribute ``obs_dim`` include them. Observations must be flat float32.
+
+    Raises:
+        SpecError: If an argument is wrong, or arguments do not fit each other.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> from gymnasium import spaces
+        >>> runners = cd.Group("runner", 100, obs_dim=8, action_space=spaces.Discrete(5))
+        >>> runners.action_shape, runners.observation_space.shape
+        ((100,), (8,))
     """
 
     name: str
@@ -340,22 +370,45 @@ class Group:
 
 @dataclass
 class StepResult:
-    """Result of a reference ``step``, with floats in float64 and dictionaries by field or group.
+    """Result of a reference ``step``. Floats are float64.
 
-    ``margin`` is for outputs that depend on a decision (a comparison of floats). It is the
-    distance of the nearest such decision from the opposite outcome, relative to the scale of the
-    compared values. Keys are field names, ``reward.GROUP``, ``left.GROUP``, ``terminated`` and
-    ``metric.NAME``. Other keys are an error. Shapes are that of the output or its leading part.
-    Outputs without an entry depend on no decision.
+    Args:
+        state: Fields of ``struct State`` after the step by name, (N, *shape of the field).
+        reward: Rewards by group, (N, C).
+        terminated: (N,) bool, whether the step terminated the episode.
+        active: Agents that were active before the step by group, (N, C) bool, for groups with
+            ``leaves``.
+        left: Agents that left during the step by group, (N, C) bool, for groups with ``leaves``.
+        metrics: Increments of ``env.metrics`` by name, (N,).
+        events: Bool arrays of any shape by name, with the same names in every call. The checker
+            verifies that each event occurs.
+        margin: Distance from the nearest decision by output, for outputs that depend on a decision,
+            a comparison of floats. It is the distance of the compared values from the opposite
+            outcome, relative to their scale. Keys are field names, ``reward.GROUP``,
+            ``left.GROUP``, ``terminated`` and ``metric.NAME``. Other keys are an error. The shape
+            is that of the output or its leading part. Outputs without an entry depend on no
+            decision.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> import numpy as np
+        >>> x = np.array([0.5, 2.0])  # of two environments
+        >>> result = cd.StepResult(
+        ...     state={"x": x},
+        ...     reward={"point": -abs(x)[:, None]},
+        ...     terminated=abs(x) > 1.0,
+        ...     margin={"terminated": abs(abs(x) - 1.0)},
+        ... )
+        >>> result.terminated
+        array([False,  True])
     """
 
     state: TableArrays
-    reward: TableArrays  # (N, C)
-    terminated: np.ndarray  # (N,) bool
-    active: TableArrays = field(default_factory=dict)  # (N, C) bool
-    left: TableArrays = field(default_factory=dict)  # (N, C) bool
-    metrics: TableArrays = field(default_factory=dict)  # (N,)
-    # any bool array, with the same names in every call
+    reward: TableArrays
+    terminated: np.ndarray
+    active: TableArrays = field(default_factory=dict)
+    left: TableArrays = field(default_factory=dict)
+    metrics: TableArrays = field(default_factory=dict)
     events: TableArrays = field(default_factory=dict)
     margin: TableArrays = field(default_factory=dict)
 
@@ -364,8 +417,20 @@ def nearest_decision(*distances: npt.ArrayLike, axis: int | None = None) -> np.n
     """Return the smallest of several distances from a decision, for ``StepResult.margin``.
 
     A distance of exactly 0 results from equal inputs and exact arithmetic, such as a tie or a
-    clipped value. All implementations agree on it, so it counts as infinite. Distances are
-    broadcast. With ``axis``, the result is the smallest along that axis.
+    clipped value. All implementations agree on it, so it counts as infinite.
+
+    Args:
+        *distances: Distances, arrays that broadcast.
+        axis: Axis along which the smallest is taken. If it is None, the result has the broadcast
+            shape.
+
+    Raises:
+        ParameterError: If there are no distances, or their shapes do not broadcast.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> cd.nearest_decision([0.5, 0.0], [0.25, 3.0])
+        array([0.25, 3.  ])
     """
     if not distances:
         raise ParameterError("nearest_decision: distances = (). Pass at least one")
@@ -387,18 +452,23 @@ def nearest_decision(*distances: npt.ArrayLike, axis: int | None = None) -> np.n
 
 @dataclass
 class Observation:
-    """Result of a reference ``observe``: observations by group, and fields of the state.
+    """Result of a reference ``observe``.
 
-    If the kernel's ``observe`` also writes fields of the state, ``state`` has their values by field
-    name. ``margin`` has the smallest distance from a decision, as in ``StepResult``, by name of a
-    group or field, ``(N, C)``.
+    Args:
+        obs: Observations by group, (N, C, D) or (N, C, *obs_shape), of any type for groups of bool
+            or uint8.
+        state: Fields of ``struct State`` by name, if the kernel's ``observe`` also writes them.
+        margin: Smallest distance from a decision, as in ``StepResult``, by group or field, (N, C).
+        mask: Allowed choices by group, (N, C, choices) bool, for groups with masks.
+        critic_obs: Observations of a centralized critic by group, (N, C, K), for groups with
+            ``critic_obs_dim``.
     """
 
-    obs: TableArrays  # (N, C, D) or (N, C, *obs_shape), of any type for bool and uint8
+    obs: TableArrays
     state: TableArrays = field(default_factory=dict)
     margin: TableArrays = field(default_factory=dict)
-    mask: TableArrays = field(default_factory=dict)  # (N, C, choices) bool, groups with masks
-    critic_obs: TableArrays = field(default_factory=dict)  # (N, C, K), groups with critic_obs_dim
+    mask: TableArrays = field(default_factory=dict)
+    critic_obs: TableArrays = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -417,6 +487,16 @@ class Reference:
         observe: ``observe(params, state, elapsed)`` returns an ``Observation``.
         sample_states: ``sample_states(params, rng, n)`` returns n states from a wider range than
             random play reaches. If it is None, the checker uses states from random play.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> import numpy as np
+        >>> def observe(params, state, elapsed):
+        ...     return cd.Observation({"point": np.float64(state["x"])[:, None, None]})
+        >>> reference = cd.Reference(observe=observe)
+        >>> states = np.zeros(3, [("x", "f4")])
+        >>> reference.observe(None, states, np.zeros(3)).obs["point"].shape
+        (3, 1, 1)
     """
 
     reset: Callable[..., np.ndarray] | None = None
@@ -452,6 +532,14 @@ class Display:
             of an episode, 0 to 1, after which the still is taken, by default 0.5. ``readable`` is
             the width in pixels that its pictures keep on a narrow page. Further entries override
             ``training``.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> def draw(canvas, params, states, elapsed):
+        ...     x = states["x"][-1]
+        ...     canvas.line([(0.0, 0.0), (x, 0.0)], 0.1, canvas.BLUE)
+        >>> cd.Display(draw, size=(640, 320), fps=20).size
+        (640, 320)
     """
 
     draw: Callable[..., None] | None = None
@@ -513,6 +601,44 @@ class EnvSpec:
     Raises:
         SpecError: If a field has a wrong type or is out of range, or a function has wrong
             arguments.
+
+    Examples:
+        >>> from dataclasses import dataclass
+        >>> import cupydrive as cd
+        >>> from gymnasium import spaces
+        >>> @dataclass(frozen=True)
+        ... class Params:
+        ...     push: float = cd.param(0.1, "Distance moved per step.", unit="m", low=0.0)
+        ...     max_episode_steps: int = cd.param(50, "Time limit.", unit="steps", low=1)
+        >>> kernel = '''
+        ... struct Params { float push; };
+        ... struct State { float x; };
+        ... #include "drive/env.cuh"
+        ...
+        ... DEVICE void reset(Env& env) { env.state.x = env.random.uniform4(0).x; }
+        ...
+        ... DEVICE bool step(Env& env) {
+        ...   for (int i : env.team.each(1)) {
+        ...     const float way = env.point.action(i) == 1 ? 1.0f : -1.0f;
+        ...     env.state.x += way * env.params.push;
+        ...     env.point.reward(i) = -math::abs(env.state.x);
+        ...   }
+        ...   return false;
+        ... }
+        ...
+        ... DEVICE void observe(Env& env) { env.point.obs(0)[0] = env.state.x; }
+        ... '''
+        >>> spec = cd.EnvSpec(
+        ...     name="point",
+        ...     params=Params,
+        ...     state=lambda p: (cd.Field("x"),),
+        ...     groups=lambda p: (cd.Group("point", 1, 1, spaces.Discrete(2)),),
+        ...     time_limit="truncates",
+        ...     kernel=kernel,
+        ... )
+        >>> env = cd.make(spec, num_envs=4, device="cpu")
+        >>> env.reset(seed=0)[0].shape
+        torch.Size([4, 1])
     """
 
     name: str
@@ -675,7 +801,17 @@ class EnvSpec:
                 )
 
     def make_params(self, **given: object) -> EnvParams:
-        """Create ``self.params`` from the given values. Names, types and ranges are validated."""
+        """Create ``self.params`` from the given values. Names, types and ranges are validated.
+
+        Args:
+            **given: Values by name. The others keep their defaults.
+
+        Raises:
+            UnknownParameterError: If there is no such parameter.
+            ParameterError: If a value has the wrong type or is out of range, or values do not fit
+                each other.
+            SpecError: If a function of the spec returns a wrong value for these parameters.
+        """
         about = {f.name: f for f in fields(self.params)}
         self.require_known(given)
         values = {}

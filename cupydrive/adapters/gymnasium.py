@@ -247,6 +247,11 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
     def call(self, name: str, *args: object, **kwargs: object) -> tuple:
         """Call a method of this object, or get an attribute.
 
+        Args:
+            name: Name of the method or attribute.
+            *args: Positional arguments of the method.
+            **kwargs: Keyword arguments of the method.
+
         Returns:
             N results. They are equal except for ``action_masks`` and ``render``, since this object
             is shared by all environments.
@@ -263,6 +268,9 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
         Args:
             name: Name of an existing attribute.
             values: One value, or a list of N equal values.
+
+        Raises:
+            ParameterError: If there is no such attribute, or the values differ.
         """
         given = values if isinstance(values, list | tuple) else [values] * self.num_envs
         if not hasattr(self, name) or not len(given) == self.num_envs == given.count(given[0]):

@@ -101,8 +101,11 @@ class RLModule(NotCopied, LightningModule):
         >>> import cupydrive as cd
         >>> from cupydrive.lightning import RLModule
         >>> from lightning.pytorch import Trainer
-        >>> module = RLModule("cartpole", cd.PPO(), num_envs=64, steps=200_000)
-        >>> Trainer(enable_checkpointing=False).fit(module)
+        >>> module = RLModule("cartpole", cd.PPO(), num_envs=64, steps=20_000)
+        >>> trainer = Trainer(
+        ...     max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False
+        ... )
+        >>> trainer.fit(module)
     """
 
     def __init__(
@@ -175,7 +178,11 @@ class RLModule(NotCopied, LightningModule):
         return Iterations([self.placeholder], self._iterate)
 
     def train_dataloader(self) -> Batches:
-        """Return one empty batch per iteration of the training."""
+        """Return one empty batch per iteration of the training.
+
+        Raises:
+            ParameterError: If the run has already done its environment steps.
+        """
         if self.run.step >= self.goal:
             if not self.resumed:
                 raise ParameterError(
@@ -193,7 +200,11 @@ class RLModule(NotCopied, LightningModule):
     # ---- training ----
 
     def on_train_start(self) -> None:
-        """Prepare the loop. On a GPU this captures an iteration as a CUDA graph."""
+        """Prepare the loop. On a GPU this captures an iteration as a CUDA graph.
+
+        Raises:
+            ParameterError: If ``fit`` received training data.
+        """
         if not isinstance(self.trainer.train_dataloader, Batches):
             given = shown(self.trainer.train_dataloader)
             raise ParameterError(
@@ -212,6 +223,10 @@ class RLModule(NotCopied, LightningModule):
         """Run one iteration.
 
         The newest row of metrics is logged where loggers write one, and at the end of an epoch.
+
+        Args:
+            batch: Empty batch of ``train_dataloader``. It is ignored.
+            batch_idx: Index of the batch. It is ignored.
         """
         trainer, run = self.trainer, self.run
         ends = (
@@ -252,7 +267,16 @@ class RLModule(NotCopied, LightningModule):
         self.told = len(rows)
 
     def on_train_batch_end(self, outputs: object, batch: int, batch_idx: int) -> None:
-        """End training at the goal, or after an interrupt that all processes have seen."""
+        """End training at the goal, or after an interrupt that all processes have seen.
+
+        Args:
+            outputs: Result of ``training_step``. It is ignored.
+            batch: Empty batch. It is ignored.
+            batch_idx: Index of the batch. It is ignored.
+
+        Raises:
+            KeyboardInterrupt: After an interrupt.
+        """
         if self.stopped:
             self.on_train_end()
             raise KeyboardInterrupt

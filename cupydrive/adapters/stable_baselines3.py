@@ -75,6 +75,9 @@ class VecEnv(NotCopied, BaseVecEnv):
 
         ``set_options`` takes ``{"state": {field: values}}``, one dictionary with the initial states
         of all environments. Options apply to one reset.
+
+        Raises:
+            InvalidReset: If the seed, an option or a state is wrong.
         """
         asked = self._options
         self._reset_options()
@@ -129,14 +132,26 @@ class VecEnv(NotCopied, BaseVecEnv):
     # Methods that SB3 calls for single environments. Here all environments are one object.
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list:
-        """Return the attribute of the vector environment once for each of ``indices``."""
+        """Return an attribute of the vector environment once for each index.
+
+        Args:
+            attr_name: Name of the attribute.
+            indices: Indices of environments. Defaults to all.
+        """
         return [getattr(self.env, attr_name)] * len(self._get_indices(indices))
 
     def set_attr(self, attr_name: str, value: object, indices: Indices = None) -> None:
         """Set an attribute of the vector environment, which all environments share.
 
+        Args:
+            attr_name: Name of an existing attribute.
+            value: Value of the attribute.
+            indices: Indices of all environments. Defaults to all.
+
         Raises:
-            ParameterError: If there is no such attribute. Parameters of the environment are none.
+            ParameterError: If there is no such attribute. Parameters of the environment are not
+                attributes.
+            NotImplementedError: If ``indices`` selects only some environments.
         """
         self._check_all("set_attr()", indices)
         self.env.set_attr(attr_name, [value] * self.num_envs)
@@ -150,6 +165,12 @@ class VecEnv(NotCopied, BaseVecEnv):
     ) -> list:
         """Call a method of the vector environment.
 
+        Args:
+            method_name: Name of the method.
+            *method_args: Positional arguments of the method.
+            indices: Indices of environments. Defaults to all.
+            **method_kwargs: Keyword arguments of the method.
+
         Returns:
             The result of each environment, or the common result once for each.
         """
@@ -159,7 +180,12 @@ class VecEnv(NotCopied, BaseVecEnv):
         return [results[i] for i in self._get_indices(indices)]
 
     def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
-        """Return False for each index, since wrappers of single environments do not apply."""
+        """Return False for each index, since wrappers of single environments do not apply.
+
+        Args:
+            wrapper_class: Class of a wrapper. It is ignored.
+            indices: Indices of environments. Defaults to all.
+        """
         return [False] * len(self._get_indices(indices))
 
     def _check_all(self, call: str, indices: Indices) -> None:

@@ -19,7 +19,12 @@ from cupydrive.playing.rollout import Rollout
 
 @dataclass(frozen=True, kw_only=True)
 class A2C(OnPolicy):
-    """Settings of A2C. All are those of ``OnPolicy``."""
+    """Settings of A2C. All are those of ``OnPolicy``.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> run = cd.train("cartpole", cd.A2C(), num_envs=64, steps=10_000, progress=False)
+    """
 
     learning_rate: Positive = 7e-4
     num_steps: Count = 16

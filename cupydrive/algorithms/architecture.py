@@ -58,6 +58,11 @@ class GRU(Described):
 
     Args:
         size: Number of units, and size of the hidden state.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> cd.GRU(128).state_size
+        128
     """
 
     size: Width
@@ -65,7 +70,12 @@ class GRU(Described):
     kind: ClassVar[str] = "gru"
 
     def module(self, inputs: int, generator: torch.Generator | None) -> Recurrent:
-        """Create the torch module for rows of ``inputs`` entries."""
+        """Create the torch module.
+
+        Args:
+            inputs: Number of entries of a row.
+            generator: ``torch.Generator`` of the weights, or None for torch's global generator.
+        """
         return nn.GRU(inputs, self.size, generator)
 
     @property
@@ -89,7 +99,12 @@ class LSTM(Described):
     kind: ClassVar[str] = "lstm"
 
     def module(self, inputs: int, generator: torch.Generator | None) -> Recurrent:
-        """Create the torch module for rows of ``inputs`` entries."""
+        """Create the torch module.
+
+        Args:
+            inputs: Number of entries of a row.
+            generator: ``torch.Generator`` of the weights, or None for torch's global generator.
+        """
         return nn.LSTM(inputs, self.size, generator)
 
     @property
@@ -116,7 +131,12 @@ class MinGRU(Described):
     kind: ClassVar[str] = "mingru"
 
     def module(self, inputs: int, generator: torch.Generator | None) -> Recurrent:
-        """Create the torch module for rows of ``inputs`` entries."""
+        """Create the torch module.
+
+        Args:
+            inputs: Number of entries of a row.
+            generator: ``torch.Generator`` of the weights, or None for torch's global generator.
+        """
         return nn.MinGRU(self.size, self.layers, generator)
 
     @property
@@ -265,6 +285,13 @@ def made(kind: type, about: Mapping[str, object]) -> object:
 @dataclass(frozen=True, kw_only=True)
 class Network(Described):
     """Network of a policy: convolutions, hidden layers, an optional core, and the outputs.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> network = cd.Network(hidden=(64,), core=cd.GRU(32), activation="relu", shared=True)
+        >>> ppo = cd.PPO(network=network, num_steps=32)
+        >>> network.state_size
+        32
 
     Args:
         conv: ``Conv`` for observations that are images. If None, the hidden layers read all

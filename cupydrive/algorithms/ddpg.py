@@ -27,6 +27,11 @@ from cupydrive.playing.rollout import Rollout
 class DDPG(Settings):
     """Settings of DDPG.
 
+    Examples:
+        >>> import cupydrive as cd
+        >>> ddpg = cd.DDPG(tau=0.01, learning_starts=1_000)
+        >>> run = cd.train("pendulum", ddpg, num_envs=64, steps=2_000, progress=False)
+
     Args:
         learning_rate: Learning rate of the critic.
         actor_learning_rate: Learning rate of the actor.

@@ -71,6 +71,17 @@ class OpponentPool:
             the oldest, has finished its episodes.
         share: Share of the environments with snapshots, rounded to whole environments. It must be
             below 1, except in self-play. Defaults to 0.5.
+
+    Raises:
+        ParameterError: If an argument is wrong.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> pool = cd.OpponentPool(cd.PPO(), size=4, share=0.25)
+        >>> run = cd.train(
+        ...     "connect_four", policies={"first+second": pool},
+        ...     num_envs=64, steps=10_000, progress=False,
+        ... )
     """
 
     settings: PPO | A2C
@@ -88,7 +99,7 @@ class OpponentPool:
             object.__setattr__(self, name, value)
 
     name = property(lambda self: self.settings.name, doc="Name of the algorithm.")
-    num_steps = property(lambda self: self.settings.num_steps, doc="T.")
+    num_steps = property(lambda self: self.settings.num_steps, doc="Rollout length T.")
     precision = property(
         lambda self: self.settings.precision, doc="Precision of the policy's matrix products."
     )

@@ -29,6 +29,11 @@ from cupydrive.playing.rollout import Rollout
 class PPO(OnPolicy):
     """Settings of PPO. ``OnPolicy`` documents those that A2C shares.
 
+    Examples:
+        >>> import cupydrive as cd
+        >>> ppo = cd.PPO(gamma=0.98, learning_rate=((0, 2.5e-3), (1_000_000, 1e-4)))
+        >>> run = cd.train("cartpole", ppo, num_envs=64, steps=10_000, progress=False)
+
     Args:
         num_minibatches: Number of minibatches per epoch. It must divide the rows of an iteration.
         update_epochs: Passes over the rows of an iteration.

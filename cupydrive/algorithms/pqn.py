@@ -31,6 +31,11 @@ class PQN(RolloutSettings):
     it, or with hidden state. A custom ``policy`` must return ``(q, q.amax(1))``, (B, choices) and
     (B,).
 
+    Examples:
+        >>> import cupydrive as cd
+        >>> pqn = cd.PQN(epsilon=((0, 1.0), (50_000, 0.05)), gamma=0.98)
+        >>> run = cd.train("cartpole", pqn, num_envs=64, steps=10_000, progress=False)
+
     Args:
         epsilon: Probability of a random action while collecting, uniform over the allowed actions.
             A linear schedule decays it. The default ``((0, 1.0), (250_000, 0.05))`` reaches 0.05

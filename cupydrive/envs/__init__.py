@@ -325,7 +325,13 @@ def of_data(
 
 
 def compare_origin(what: str, spec: EnvSpec, made_from: "Origin | None") -> None:
-    """Warn if the files of ``spec`` differ from those in ``made_from``, unless that is None."""
+    """Warn if the files of an environment have changed since a file was made.
+
+    Args:
+        what: Name of the file, for the message.
+        spec: ``EnvSpec`` of the environment.
+        made_from: Origin that the file stores, or None to compare nothing.
+    """
     now = origin(spec)
     if made_from is None:
         return

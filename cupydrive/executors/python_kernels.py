@@ -111,6 +111,11 @@ class PythonKernels:
     def program(self, executor: Executor, spec: EnvSpec, params: EnvParams) -> PythonProgram:
         """Return the ``PythonProgram`` of one environment.
 
+        Args:
+            executor: Executor of the device.
+            spec: ``EnvSpec`` of the environment.
+            params: Parameters of the environment.
+
         Raises:
             DeviceError: If the array library does not support the device.
         """

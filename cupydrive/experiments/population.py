@@ -199,6 +199,9 @@ def interquartile_mean(values: Sequence[float], *, seed: int = 0) -> tuple[float
     Returns:
         (mean, low, high).
 
+    Raises:
+        ParameterError: If there are no values, or a value is not finite.
+
     Examples:
         >>> import cupydrive as cd
         >>> mean, low, high = cd.interquartile_mean([480.0, 495.0, 500.0, 500.0])
@@ -274,6 +277,9 @@ class Population:
 
         Args:
             key: Name of a metric, as in ``scores``.
+
+        Raises:
+            ParameterError: If the metric is unknown, or no run has a value yet.
         """
         key, scores = self._key(key), self.scores(key)
         if np.isnan(scores).all():
@@ -281,7 +287,15 @@ class Population:
         return self.runs[int(np.nanargmax(scores))]
 
     def evaluate(self, episodes: int = 1000, **options: Any) -> list[Evaluation]:
-        """Return the ``Evaluation`` of each run. Options are those of ``cupydrive.evaluate``."""
+        """Evaluate each run.
+
+        Args:
+            episodes: Number of episodes of each run.
+            **options: Further options of ``cupydrive.evaluate``.
+
+        Returns:
+            The ``Evaluation`` of each run, in order.
+        """
         return [run.evaluate(episodes, **options) for run in self.runs]
 
     def plot(self, *keys: str, levels: Mapping[str, Mapping[str, float]] | None = None) -> Curves:

@@ -143,8 +143,18 @@ def difference(one: Evaluation, other: Evaluation, name: str) -> Difference:
         name: A group, ``"length"`` or a metric. If there is only one group, ``"return"`` is its
             return.
 
+    Returns:
+        ``Difference``: the mean, and half of its 95 % confidence interval.
+
     Raises:
         ParameterError: If the two have different initial states, or the name is unknown.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> scripted = cd.evaluate("mountain_car", "heuristic", episodes=100, device="cpu")
+        >>> random = cd.evaluate("mountain_car", "random", episodes=100, device="cpu")
+        >>> cd.difference(scripted, random, "return").mean > 0.0
+        True
     """
     for argument, given in (("one", one), ("other", other)):
         words = "an Evaluation, as evaluate() returns it"
@@ -183,10 +193,19 @@ def evaluate(
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``. A run is evaluated on its own device.
         **params: Parameters of the environment. A run has its own.
 
+    Returns:
+        ``Evaluation``: returns, lengths and metrics of the E episodes, and a recording of them.
+
     Raises:
         ParameterError: If an argument is wrong, or a group has no policy.
         DeviceError: If the device cannot be used, or a run is on another one.
         MemoryLimitError: If the episodes do not fit into memory.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> result = cd.evaluate("mountain_car", "heuristic", episodes=100, device="cpu")
+        >>> result.length.shape
+        torch.Size([100])
     """
     options: dict[str, Any] = {"episodes": episodes, "seed": seed, "greedy": greedy}
     return play_episodes(

@@ -22,7 +22,12 @@ class RandomPolicy:
     """Uniformly random actions."""
 
     def player(self, spec: EnvSpec, group: Group) -> Player:
-        """Create the player of one group."""
+        """Create the player of one group.
+
+        Args:
+            spec: ``EnvSpec`` of the environment.
+            group: ``Group`` of the environment.
+        """
         return RandomPlayer()
 
     def __str__(self) -> str:
@@ -35,6 +40,10 @@ class HeuristicPolicy:
 
     def player(self, spec: EnvSpec, group: Group) -> Player:
         """Create the player of one group.
+
+        Args:
+            spec: ``EnvSpec`` of the environment.
+            group: ``Group`` of the environment.
 
         Raises:
             ParameterError: If the environment has no heuristic.

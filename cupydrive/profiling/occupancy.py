@@ -50,7 +50,13 @@ class Use:
 
 
 def use_of(program: "CudaProgram", kernel: str, blocks: int) -> Use:
-    """Return the ``Use`` of a kernel that is launched with ``blocks`` blocks."""
+    """Return the ``Use`` of a kernel.
+
+    Args:
+        program: Program of the kernel.
+        kernel: Name of the kernel.
+        blocks: Number of thread blocks of the launch.
+    """
     import cupy
 
     function, device, allowed = (
@@ -74,7 +80,15 @@ def use_of(program: "CudaProgram", kernel: str, blocks: int) -> Use:
 
 
 def allowed_blocks(program: "CudaProgram", kernel: str) -> dict[str, int]:
-    """Return the number of resident blocks that each resource allows, by name."""
+    """Return the number of resident blocks per multiprocessor that each resource allows.
+
+    Args:
+        program: Program of the kernel.
+        kernel: Name of the kernel.
+
+    Returns:
+        Number of blocks by name of the resource.
+    """
     from cupydrive.executors.cuda import BLOCK_BYTES, PROCESSOR_REGISTERS
 
     function, device = program.kernels[kernel], program.device.attributes

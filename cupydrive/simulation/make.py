@@ -54,6 +54,9 @@ def make(
             half the memory.
         **params: Parameters of the environment.
 
+    Returns:
+        ``VectorEnv``, which must be reset before its first step.
+
     Raises:
         UnknownEnvironmentError: If there is no such environment.
         ParameterError: If an argument is wrong.

@@ -46,6 +46,10 @@ class VectorEnv(NotCopied):
     turn, so those before a step stay valid until the step after it. All other tensors have one
     buffer, which the next step overwrites.
 
+    Args:
+        batch: Environments of one device. ``make`` creates them.
+        validate: Check the values of actions before each step, which synchronizes.
+
     Examples:
         >>> import torch
         >>> import cupydrive as cd
@@ -174,7 +178,7 @@ class VectorEnv(NotCopied):
 
     @property
     def num_envs(self) -> int:
-        """N."""
+        """Number of environments, N."""
         return self._num_envs
 
     @property
@@ -256,8 +260,13 @@ class VectorEnv(NotCopied):
                 has none, it draws one and stores it in ``env.seed``.
             mask: (N,) bool, environments to reset. The others continue.
 
+        Returns:
+            Observations, by group if there are several groups, and ``info``, as ``step`` returns
+            them.
+
         Raises:
             ParameterError: If the seed or the mask is wrong, or both are given.
+            OrderError: After ``close``, or with a mask before the first reset.
         """
         self._check_open("reset()")
         if mask is not None:
@@ -310,12 +319,28 @@ class VectorEnv(NotCopied):
                 step.
 
         Returns:
-            ``(obs, reward, terminated, truncated, info)``.
+            ``(obs, reward, terminated, truncated, info)``. ``obs`` is (N, C, D) and ``reward`` is
+            (N, C) float32, both by group if there are several groups, and without C for a single
+            agent. ``terminated`` and ``truncated`` are (N,) bool. ``info["final_obs"]`` are the
+            observations before the autoreset, and ``info["episode"]`` has ``"return"``,
+            ``"length"`` and the metrics of the episodes that ended.
 
         Raises:
             ActionError: If a shape, dtype, device or group is wrong, or with ``validate=True`` a
                 value. The environments are unchanged then.
             OrderError: Before the first reset, or after ``close``.
+
+        Examples:
+            >>> import torch
+            >>> import cupydrive as cd
+            >>> env = cd.make("tag_grid", num_envs=8, device="cpu")
+            >>> obs, info = env.reset(seed=0)
+            >>> action = {
+            ...     g.name: torch.zeros(8, *g.action_shape, dtype=torch.int32) for g in env.groups
+            ... }
+            >>> obs, reward, terminated, truncated, info = env.step(action)
+            >>> terminated.shape, sorted(reward) == sorted(g.name for g in env.groups)
+            (torch.Size([8]), True)
         """
         self._check_ready("step()")
         autoreset = (
@@ -336,6 +361,19 @@ class VectorEnv(NotCopied):
 
         Returns:
             A ``Trajectory``. The next rollout overwrites its tensors.
+
+        Raises:
+            ParameterError: If an argument is wrong.
+            MemoryLimitError: If the trajectory does not fit into memory.
+            OrderError: Before the first reset, or after ``close``.
+
+        Examples:
+            >>> import cupydrive as cd
+            >>> env = cd.make("cartpole", num_envs=64, device="cpu")
+            >>> obs, info = env.reset(seed=0)
+            >>> trajectory = env.rollout(100)
+            >>> trajectory.reward.shape
+            torch.Size([100, 64])
         """
         self._check_ready("rollout()")
         steps = checked_int(self.spec.name, "steps", steps)

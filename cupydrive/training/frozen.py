@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 class FrozenPolicy:
     """Policy of the last checkpoint of a run folder, without further learning.
 
+    Pass it wherever policies are passed, such as in ``train`` or ``evaluate``.
+
     Args:
         path: The run folder.
         policy: Name of a policy of the run. Defaults to the one that plays the same group.
@@ -40,8 +42,12 @@ class FrozenPolicy:
         env: Environment of the run, needed if it is your own and not yet registered: path of its
             Python file, or ``EnvSpec``. The environment is registered under its name.
 
-    Pass it wherever policies are passed, for example
-    ``policies={"taggers": cd.PPO(), "runners": cd.FrozenPolicy("runs/tag")}``.
+    Examples:
+        >>> import cupydrive as cd
+        >>> options = {"num_envs": 64, "steps": 10_000, "progress": False, "grid_length": 8}
+        >>> run = cd.train("tag_grid", out="runs/tag", **options)
+        >>> policies = {"tagger": cd.PPO(), "runner": cd.FrozenPolicy("runs/tag")}
+        >>> further = cd.train("tag_grid", policies=policies, **options)
     """
 
     path: str
@@ -61,7 +67,11 @@ class FrozenPolicy:
             envs.of_data(self.path, "", config["env"], config.get("origin"), self.env)
 
     def player(self, spec: EnvSpec, group: Group) -> Player:
-        """Return the player of one group.
+        """Create the player of one group.
+
+        Args:
+            spec: ``EnvSpec`` of the environment.
+            group: ``Group`` of the environment.
 
         Raises:
             TrainingError: If the run does not exist or belongs to another environment.

@@ -470,6 +470,11 @@ class Run(NotCopied):
         """Restore a run with a given configuration from a folder's last checkpoint.
 
         It raises the errors of ``load``.
+
+        Args:
+            config: Configuration of the run.
+            folder: Run folder with the checkpoint.
+            share: Number of runs that share the memory of the device.
         """
         saved = runfolder.read_checkpoint(folder, config.spec.name)
         clock = saved["tensors"].get("env/clock")
