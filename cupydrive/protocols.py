@@ -365,7 +365,7 @@ class Executor(Protocol):
     def get(self, array: Array) -> "np.ndarray":
         """Return a NumPy copy of ``array``. This synchronizes."""
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         """Wait until all queued work is done."""
 
     def capturing(self) -> bool:

@@ -203,7 +203,7 @@ def bars(result: Bench, groups: dict[str, list[tuple[Row, str, str]]]) -> Curves
         for row, label, words in rows:
             place -= 1
             names[place] = label
-            color = Palette.BLUE if row.who in OURS else Palette.GREY
+            color = Palette.BLUE if row.who in OURS else Palette.GRAY
             axes.barh(place, row.rate - low, left=low, height=0.78, color=color)
             text = short(row.rate) + words
             axes.annotate(text, (row.rate, place), (4, 0), textcoords="offset points", va="center")

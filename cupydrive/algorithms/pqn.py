@@ -1,4 +1,4 @@
-"""Parallelised Q-network: collect, Q(lambda) targets, epochs, minibatches, loss, step.
+"""Parallelized Q-network: collect, Q(lambda) targets, epochs, minibatches, loss, step.
 
 Source: Gallici et al. 2024, "Simplifying deep temporal difference learning". It has no replay
 buffer and no target network, but LayerNorm, many environments, and Q(lambda) targets (Peng &

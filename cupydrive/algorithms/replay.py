@@ -87,9 +87,9 @@ def join_active_steps(part: dict[str, torch.Tensor], rollout: Rollout, g: Group)
         part["end"][t] = torch.where(pauses & ~left[t], part["end"][t + 1], part["end"][t])
         part["reward"][t] += torch.where(pauses, part["reward"][t + 1], 0.0)
         part["complete"][t] = ~pauses | part["complete"][t + 1]
-    learnt = active & (part["complete"] | left)
-    learnt[-1] = active[-1]  # the agent may be active in the step after the rollout
-    part |= {"active": active, "weight": learnt.float()}
+    learned = active & (part["complete"] | left)
+    learned[-1] = active[-1]  # the agent may be active in the step after the rollout
+    part |= {"active": active, "weight": learned.float()}
 
 
 def buffer_slots(size: int, agents: int, steps: int) -> int:
@@ -162,12 +162,12 @@ class ReplayBuffer:
         agents = torch.arange(self.agents, device=self.open.device)
         at = (self.open - 1) % self.slots, agents
         there = (self.open > 0) & (self.open > self.written - self.slots)
-        paused, learnt = there & ~active[0], there & (active[0] | complete[0])
+        paused, learned = there & ~active[0], there & (active[0] | complete[0])
         stays = paused & (self.columns["end"][at] == 0)  # the agent has not left
         self.columns["reward"][at] += torch.where(paused, new["reward"][0], 0.0)
         for name, mask in {"next_obs": stays[:, None], "end": stays}.items():
             self.columns[name][at] = torch.where(mask, new[name][0], self.columns[name][at])
-        self.columns["weight"][at] = torch.where(learnt, 1.0, self.columns["weight"][at])
+        self.columns["weight"][at] = torch.where(learned, 1.0, self.columns["weight"][at])
         opened, last = (active & ~complete).max(0)
         closed = torch.where(active[0] | complete[0], 0, self.open)
         self.open.copy_(torch.where(opened, self.written + last + 1, closed))

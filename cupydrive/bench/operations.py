@@ -20,7 +20,7 @@ def count_operations(env: str, params: Mapping[str, Any]) -> float | None:
 
     Additions, multiplications, divisions and square roots count as one, and a multiply-add as two.
     Comparisons, conversions and integer operations are not counted. The kernel runs on the CPU with
-    a team of one thread. Larger teams may execute a few more FLOPs in neighbour searches.
+    a team of one thread. Larger teams may execute a few more FLOPs in neighbor searches.
 
     Args:
         env: Name of an environment.

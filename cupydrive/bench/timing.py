@@ -104,7 +104,7 @@ def timed(
 
 def _run(call: Callable[[], Any], where: Executor, repeats: int) -> float:
     """Return the duration of ``repeats`` calls in seconds."""
-    where.synchronise()
+    where.synchronize()
     if where.name == "cuda":
         cupy: ModuleType = where.xp
         start, end = cupy.cuda.Event(), cupy.cuda.Event()

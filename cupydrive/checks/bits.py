@@ -63,7 +63,7 @@ def launch_step(batch: Batch, actions: Mapping[str, np.ndarray]) -> dict[str, An
     for array, g in zip(arrays, batch.groups, strict=True):
         batch.executor.put(array, actions[g.name])
     written = batch.step([batch.executor.pointer(a) for a in arrays])
-    batch.executor.synchronise()
+    batch.executor.synchronize()
     return fetch(batch, written)
 
 
@@ -157,7 +157,7 @@ def draw_states(
     batch.reset(int(rng.integers(0, 2**63)))
     for _ in range(int(rng.integers(0, 2 * min(params.max_episode_steps, 20)))):
         batch.rollout(1, final_obs=False)
-    batch.executor.synchronise()
+    batch.executor.synchronize()
     return batch.get_state()["state"]
 
 

@@ -312,7 +312,7 @@ def compare_resets(
     ):
         before, looked = batch.get_state(), batch.get_observations()
         batch.reset(None if time else seed, None if mask is None else device.xp.asarray(mask))
-        device.synchronise()
+        device.synchronize()
         chosen = np.ones(n, bool) if mask is None else mask
         if time == 0:  # the seed restarts the clocks
             before["clock"] = np.zeros(n, CLOCK)

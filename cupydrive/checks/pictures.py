@@ -53,7 +53,7 @@ def try_heuristic(
 
     batch = Batch(spec, ENVS, params, device)
     batch.reset(seed)
-    batch.executor.synchronise()
+    batch.executor.synchronize()
     for g in batch.groups:
         report.tally(HEURISTIC, g.name).compared += 1
         try:

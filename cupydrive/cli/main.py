@@ -177,7 +177,7 @@ def show_info() -> int:
 def show_data(
     name: Annotated[str | None, unsaid(metavar="NAME")] = None, fetch: bool = False
 ) -> int:
-    """Show the published data sets that environments read, with files, licences and authors.
+    """Show the published data sets that environments read, with files, licenses and authors.
 
     Args:
         name: A single data set, such as rice_n. Defaults to all.
@@ -202,7 +202,7 @@ def show_data(
             ("missing", ", ".join(missing)),
             ("damaged", ", ".join(map(str, damaged))),
             ("from", wanted.page),
-            ("licence", wanted.licence),
+            ("license", wanted.license),
             ("credit", wanted.credit),
         ):
             if value:

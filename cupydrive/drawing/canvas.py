@@ -1,6 +1,6 @@
 """Canvas: shapes in world coordinates with y up, and a header with two lines of text.
 
-Shapes are drawn at twice the size and scaled down for antialiasing. Pictures have light colours on
+Shapes are drawn at twice the size and scaled down for antialiasing. Pictures have light colors on
 a dark background, so that one file suits both light and dark pages.
 """
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from PIL.ImageFont import FreeTypeFont
 
-# xs, ys, colour
+# xs, ys, color
 Line: TypeAlias = tuple[Sequence[float] | np.ndarray, Sequence[float] | np.ndarray, str]
-Key: TypeAlias = tuple[str, str, int | None]  # colour, text, count
+Key: TypeAlias = tuple[str, str, int | None]  # color, text, count
 SUPERSAMPLING = 2
 SMALLEST_TEXT = 5  # pixels of the finished picture. Smaller text is omitted.
 LABEL_TEXT = 20  # pixels of an agent's name, of which a page shows half
-LABELLED = 12  # maximum number of agents with names. More agents have only numbers.
+LABELED = 12  # maximum number of agents with names. More agents have only numbers.
 # Fractions of a picture's width. On a phone, a picture is 334 pixels wide. Letters of a header then
 # have 11 pixels, and lines at least one.
 HEADER_TEXT, HAIRLINE = 30, 334
@@ -36,14 +36,14 @@ LINE_HEIGHT = 1.45  # height of a header line, relative to its letters
 
 
 class Canvas(Palette):
-    """Picture to draw on, with a dark background. Colours are attributes, such as ``canvas.BLUE``.
+    """Picture to draw on, with a dark background. Colors are attributes, such as ``canvas.BLUE``.
 
     If the task ends before the time limit, a drawing may set ``last_step``, the total number of
     steps in the header.
 
     Args:
         width: Width in pixels. It must be even, because video codecs halve the resolution of
-            colours.
+            colors.
         height: Height in pixels. It must be even.
         header: Pixels at the top for two lines of text. The world is drawn below. Defaults to a
             fraction of the width.
@@ -78,7 +78,7 @@ class Canvas(Palette):
         self.clear()
 
     def clear(self, background: str = Palette.STAGE) -> None:
-        """Fill the picture with one colour, and reset the view to pixels from the lower left."""
+        """Fill the picture with one color, and reset the view to pixels from the lower left."""
         from PIL import Image, ImageDraw
 
         size = (self.width * SUPERSAMPLING, self.height * SUPERSAMPLING)
@@ -95,7 +95,7 @@ class Canvas(Palette):
         """Set the visible part of the world, from ``left`` to ``right`` and from ``bottom`` up.
 
         Units are square. If ``top`` is given, everything up to it is visible. The world is scaled
-        down if necessary and centred.
+        down if necessary and centered.
         """
         if not left < right or (top is not None and not bottom < top):
             raise ParameterError(
@@ -125,7 +125,7 @@ class Canvas(Palette):
     @staticmethod
     @lru_cache(maxsize=1024)
     def mix(color: str, other: str, share: float) -> str:
-        """Mix two colours ``"#RRGGBB"``. ``share`` is the fraction of ``other``, from 0 to 1."""
+        """Mix two colors ``"#RRGGBB"``. ``share`` is the fraction of ``other``, from 0 to 1."""
         share = min(max(float(share), 0.0), 1.0)
         pairs = ((int(color[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5))
         return "#" + "".join(f"{round(a + (b - a) * share):02X}" for a, b in pairs)
@@ -144,12 +144,12 @@ class Canvas(Palette):
                 self._disc(x, y, thick / 2, color)
 
     def trail(self, points: Points, width: float, color: str, longest: float | None = None) -> None:
-        """Draw a path through ``points``, oldest first, fading towards the oldest.
+        """Draw a path through ``points``, oldest first, fading toward the oldest.
 
         Args:
             points: (K, 2) array or list.
             width: Width in units of the world.
-            color: Colour at the newest point.
+            color: Color at the newest point.
             longest: Maximum length of a step. Longer ones are jumps and are not drawn.
         """
         count = len(points) - 1
@@ -179,7 +179,7 @@ class Canvas(Palette):
     def arrowhead(self, center: Point, heading: float, radius: float, color: str) -> None:
         """Draw a triangle that points along ``heading`` (rad, from x to y).
 
-        Its tip is at distance ``radius`` from the centre.
+        Its tip is at distance ``radius`` from the center.
         """
         x, y = center
         corners = ((0.0, 1.0), (2.5, 0.95), (np.pi, 0.35), (-2.5, 0.95))
@@ -206,7 +206,7 @@ class Canvas(Palette):
             place: (x, y) of the text's anchor.
             text: The text.
             size: Height of the letters in units of the world.
-            color: Colour of the letters.
+            color: Color of the letters.
             anchor: Two letters: left, middle or right (l, m, r), and top, middle or baseline (t, m,
                 s).
         """
@@ -246,7 +246,7 @@ class Canvas(Palette):
                 draw.ellipse(box, outline=self.YELLOW, width=max(1, round(ring / 5)))
             if self.labels:
                 text = (
-                    f"you, {name}" if mine else name if len(self._names) <= LABELLED else str(agent)
+                    f"you, {name}" if mine else name if len(self._names) <= LABELED else str(agent)
                 )
                 left = max(
                     2 * rim, min(x + 0.5 * size, self.width - font.getlength(text) - 2 * rim)
@@ -286,7 +286,7 @@ class Canvas(Palette):
             y: (lowest, highest) value from bottom to top.
             title: Quantity with its unit.
             ticks: Pairs (value of y, text). Defaults to the lowest and the highest value.
-            legend: Colours by name, listed between the title and the curves.
+            legend: Colors by name, listed between the title and the curves.
             powers: Use a logarithmic scale with powers of ten. ``y`` must be positive.
             ends: Write the limits of ``x`` below.
             letters: Height of the title. Numbers are slightly smaller. Defaults to a fraction of
@@ -315,7 +315,7 @@ class Canvas(Palette):
             panel.ends()
 
     def image(self, pixels: np.ndarray, x0: float, y0: float, x1: float, y1: float) -> None:
-        """Fill a rectangle with an array of colours, (rows, columns, 3) uint8, first row on top.
+        """Fill a rectangle with an array of colors, (rows, columns, 3) uint8, first row on top.
 
         Pixels are scaled without interpolation.
         """
@@ -354,7 +354,7 @@ class Canvas(Palette):
         self._texts = str(left), str(right), str(below)
 
     def key(self, *items: tuple[str, str] | Key) -> None:
-        """Set a legend of colours in the second line of the header.
+        """Set a legend of colors in the second line of the header.
 
         Args:
             *items: ``(color, text)`` or ``(color, text, count)``. A mosaic shows the sum of the

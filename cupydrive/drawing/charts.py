@@ -1,4 +1,4 @@
-"""Charts and maps on a canvas: panels with their own units, scales, curves, and colour fields."""
+"""Charts and maps on a canvas: panels with their own units, scales, curves, and color fields."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Point: TypeAlias = Sequence[float] | np.ndarray  # (x, y) in units of the world
 Points: TypeAlias = Sequence[Point] | np.ndarray
 Limits: TypeAlias = tuple[float, float]  # (low, high)
 Box: TypeAlias = tuple[float, float, float, float]  # (left, bottom, right, top)
-TEXT, FRAME, GRID = Palette.INK, Palette.GREY, Palette.GRID
-GROUND, ROW, TICK = Palette.FLOOR, Palette.GRID, Palette.SOFT  # colours of frameless panels
+TEXT, FRAME, GRID = Palette.INK, Palette.GRAY, Palette.GRID
+GROUND, ROW, TICK = Palette.FLOOR, Palette.GRID, Palette.SOFT  # colors of frameless panels
 SHADES = Palette.SHADES
 
 
@@ -45,9 +45,9 @@ def ticks(low: float, high: float, most: int = 6) -> tuple[list[float], list[str
 def shades(
     values: np.ndarray, low: float, high: float, colors: Sequence[str] = SHADES
 ) -> np.ndarray:
-    """Map values to colours (..., 3) uint8.
+    """Map values to colors (..., 3) uint8.
 
-    Colours are interpolated between ``colors``, which are evenly spaced from ``low`` to ``high``.
+    Colors are interpolated between ``colors``, which are evenly spaced from ``low`` to ``high``.
     """
     stops = np.linspace(0.0, 1.0, len(colors))
     share = np.clip((np.asarray(values, np.float64) - low) / (high - low), 0.0, 1.0)
@@ -148,7 +148,7 @@ class Panel:
             self.canvas.rectangle(left, top - (i + 0.8) * high, end, top - (i + 0.2) * high, color)
 
     def legend(self, colors: Mapping[str, str]) -> None:
-        """Write names in their colours above the panel, from left to right."""
+        """Write names in their colors above the panel, from left to right."""
         left, size = self.box[0], 0.85 * self.letters
         for name in colors:
             self.canvas.text(
@@ -169,14 +169,14 @@ class Panel:
         self.canvas.image(shades(values, low, high, colors)[::-1], *self.box)
 
     def way(self, points: Points, period: tuple[int, int], width: float, color: str) -> None:
-        """Draw a path through (K, 2) points of a periodic map, fading towards its start.
+        """Draw a path through (K, 2) points of a periodic map, fading toward its start.
 
         Args:
             points: Integer coordinates. Each step takes the shortest way. A step across the edge is
                 drawn at both edges.
             period: (x, y), the periods of the map.
             width: Width of the line.
-            color: Colour at the end.
+            color: Color at the end.
         """
         for k in range(1, len(points)):
             a, b = np.asarray(points[k - 1], float), np.asarray(points[k], float)
@@ -222,7 +222,7 @@ class Panel:
         colors: Sequence[str] = SHADES,
         most: int = 6,
     ) -> None:
-        """Draw a colour bar of ``shades`` at the right of the panel, with numbers and a label."""
+        """Draw a color bar of ``shades`` at the right of the panel, with numbers and a label."""
         _, bottom, right, top = self.box
         left = right + 1.5 * self.letters
         bar = Panel(

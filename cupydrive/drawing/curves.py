@@ -16,9 +16,9 @@ from cupydrive.drawing.palette import Palette
 from cupydrive.errors import ParameterError, did_you_mean
 from cupydrive.inputs.arguments import checked_float, checked_mapping, checked_str, shown
 
-# Colours on white that are distinguishable with colour blindness.
+# Colors on white that are distinguishable with color blindness.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-# Style of the gallery's figures: Matplotlib settings with colours of pictures and 10-point text.
+# Style of the gallery's figures: Matplotlib settings with colors of pictures and 10-point text.
 LETTER_SIZE = 10.0
 DARK = {
     "font.size": LETTER_SIZE,

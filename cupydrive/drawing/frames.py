@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from cupydrive.spec import EnvSpec
 
 GAP = 4  # pixels between the pictures of a mosaic
-CHOSEN = tuple(bytes.fromhex(Canvas.YELLOW[1:]))  # colour of the frame around the chosen picture
-DIM = 0.4  # fraction of background colour in the picture of a finished episode
-LEARNT = ("ppo", "a2c", "pqn", "ddpg")  # names of learned policies in recordings
+CHOSEN = tuple(bytes.fromhex(Canvas.YELLOW[1:]))  # color of the frame around the chosen picture
+DIM = 0.4  # fraction of background color in the picture of a finished episode
+LEARNED = ("ppo", "a2c", "pqn", "ddpg")  # names of learned policies in recordings
 MOST = 64  # maximum number of episodes of a mosaic
-BETWEEN = tuple(bytes.fromhex(Canvas.GRID[1:]))  # colour between pictures
+BETWEEN = tuple(bytes.fromhex(Canvas.GRID[1:]))  # color between pictures
 DIMMED = np.array(tuple(bytes.fromhex(Canvas.STAGE[1:])))
 
 
@@ -47,7 +47,7 @@ def frames(
         height: Pixels, even.
         title: Description of the policies. Defaults to that of the recording.
         every: Draw every n-th step, and the last one.
-        chosen: Index of the episode with labelled agents, whose picture in a mosaic has a frame.
+        chosen: Index of the episode with labeled agents, whose picture in a mosaic has a frame.
 
     Raises:
         RenderError: If the environment has no drawing.
@@ -77,9 +77,9 @@ def players_in_words(players: Mapping[str, str]) -> str:
     An algorithm of the package is shown as ``"trained"``, unless different algorithms play each
     other.
     """
-    if len({player for player in players.values() if player in LEARNT}) == 1:
+    if len({player for player in players.values() if player in LEARNED}) == 1:
         players = {
-            name: "trained" if player in LEARNT else player for name, player in players.items()
+            name: "trained" if player in LEARNED else player for name, player in players.items()
         }
     if len(set(players.values())) == 1:
         return next(iter(players.values()))

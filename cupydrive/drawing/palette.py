@@ -1,10 +1,10 @@
-"""The colours of pictures and of the gallery's charts: light on dark, safe for colour blindness."""
+"""The colors of pictures and of the gallery's charts: light on dark, safe for color blindness."""
 
 
 class Palette:
-    """Colours, ``"#RRGGBB"``.
+    """Colors, ``"#RRGGBB"``.
 
-    Drawing colours have a contrast of 3 or more with ``STAGE`` and ``FLOOR``.
+    Drawing colors have a contrast of 3 or more with ``STAGE`` and ``FLOOR``.
     """
 
     STAGE = "#12181F"  # background
@@ -17,6 +17,6 @@ class Palette:
     GREEN = "#2BC48A"
     PINK = "#E58FBF"
     YELLOW = "#F2C14E"
-    GREY = "#8795A3"  # finished objects
-    SHADES = ("#16324D", "#2A669C", "#6CAEE0", "#E3F1FB")  # colour maps, low to high
+    GRAY = "#8795A3"  # finished objects
+    SHADES = ("#16324D", "#2A669C", "#6CAEE0", "#E3F1FB")  # color maps, low to high
     CURVES = (BLUE, ORANGE, GREEN, PINK, YELLOW, SOFT)  # curves of charts

@@ -39,7 +39,7 @@ class Params:
     )
     center_1: float = cd.param(
         0.5,
-        "From the hinge to the first link's centre of mass.",
+        "From the hinge to the first link's center of mass.",
         unit="m",
         low=0.05,
         high=5.0,
@@ -47,7 +47,7 @@ class Params:
     )
     center_2: float = cd.param(
         0.5,
-        "From the joint to the second link's centre of mass.",
+        "From the joint to the second link's center of mass.",
         unit="m",
         low=0.05,
         high=5.0,
@@ -212,7 +212,7 @@ def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor
 
 
 def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
-    """Draw both links, the path of the free end and the height to reach. One unit is a metre."""
+    """Draw both links, the path of the free end and the height to reach. One unit is a meter."""
     reach = p.length_1 + 2 * p.center_2
     canvas.view(-1.15 * reach, 1.15 * reach, -1.15 * reach, top=1.15 * reach)
     canvas.line(

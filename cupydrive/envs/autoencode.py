@@ -177,7 +177,7 @@ SPEC = cd.EnvSpec(
             "ppo": {"learning_rate": ((0, 3e-3), (10_000_000, 1e-4))},
         },
     ),
-    # The cards named last are hardly learnt. After 10 million environment steps a GRU has a return
+    # The cards named last are hardly learned. After 10 million environment steps a GRU has a return
     # of -0.02 and mostly recalls the last ten cards dealt. Therefore there is no reward threshold.
     training=TRAINING
     | {

@@ -183,7 +183,7 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
             color = canvas.ORANGE if shot else canvas.BLUE
             canvas.rectangle(x + 0.14, y + 0.14, x + 0.86, y + 0.86, color)
         elif shot:
-            canvas.circle((x + 0.5, y + 0.5), 0.16, canvas.GREY)
+            canvas.circle((x + 0.5, y + 0.5), 0.16, canvas.GRAY)
     for k in range(size):
         canvas.text((-0.4, size - 0.5 - k), ROWS[k], 0.5, canvas.SOFT)
         canvas.text((k + 0.5, size + 0.4), COLUMNS[k], 0.5, canvas.SOFT)

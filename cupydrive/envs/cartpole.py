@@ -24,7 +24,7 @@ class Params:
     mass_cart: float = cd.param(1.0, "Mass of the cart.", unit="kg", low=1e-3, high=1e3)
     mass_pole: float = cd.param(0.1, "Mass of the pole.", unit="kg", low=1e-3, high=1e3)
     half_length: float = cd.param(
-        0.5, "From the pivot to the pole's centre of mass.", unit="m", low=1e-3, high=1e3
+        0.5, "From the pivot to the pole's center of mass.", unit="m", low=1e-3, high=1e3
     )
     force_mag: float = cd.param(10.0, "Force of a push.", unit="N", low=0.0, high=1e4)
     tau: float = cd.param(0.02, "Time between two actions.", unit="s", low=1e-6, high=1.0)
@@ -135,10 +135,10 @@ def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
-    """Draw cart and pole, and the path of the pole's tip. One unit is a metre."""
+    """Draw cart and pole, and the path of the pole's tip. One unit is a meter."""
     length = 2 * p.half_length
     canvas.view(-1.2 * p.x_limit, 1.2 * p.x_limit, -0.7 * length, top=1.3 * length)
-    canvas.line([(-1.2 * p.x_limit, 0), (1.2 * p.x_limit, 0)], 0.015, canvas.GREY)
+    canvas.line([(-1.2 * p.x_limit, 0), (1.2 * p.x_limit, 0)], 0.015, canvas.GRAY)
     for end in (-p.x_limit, p.x_limit):
         canvas.line([(end, -0.15), (end, 0.15)], 0.03, canvas.PINK)
     tips = np.stack(

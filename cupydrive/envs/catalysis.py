@@ -7,7 +7,7 @@ with energies from density functional theory. Its kernels were never published.
 Start and target are fixed, and atoms move cell by cell. The cost of a move is the energy of the
 entered cell above a reference, in units of 20 eV, at least 0 and at most ``-min_reward``. The grid
 is periodic, but energies are known only in a slab of it. Leaving the slab costs 1, or
-``-min_reward`` if that is less, and the move is cancelled. In settings that start at their target's
+``-min_reward`` if that is less, and the move is canceled. In settings that start at their target's
 height, the atom is outside instead, and every step has this cost until it returns. An episode
 terminates at the target, where a reward is added that is not clamped. It is truncated after
 500 steps, because no clock is observed (upstream reports both as done, but distinguishes them when
@@ -218,8 +218,8 @@ def step(
     moved[n, axis] += way
     wrapped = moved % s.sizes
     outside, was_outside = (leaves(s, place) for place in (wrapped, before))
-    cancelled = outside & (not s.flat)
-    after = np.where(cancelled[:, None], before, wrapped)
+    canceled = outside & (not s.flat)
+    after = np.where(canceled[:, None], before, wrapped)
     # Outside the slab, use an arbitrary cell of the table.
     entered = np.where(outside[:, None], s.start, wrapped)
     energy = np.where(outside, ENERGY_SCALE, table.energy[s.cell(entered)].astype(np.float64))
@@ -237,8 +237,8 @@ def step(
         "stayed outside": outside & was_outside,
         "came back": ~outside & was_outside,
         "wrapped in z, outside": (wrapped != moved)[:, 2] & s.flat,
-        "cancelled above": cancelled & (way > 0),
-        "cancelled below": cancelled & (way < 0),
+        "canceled above": canceled & (way > 0),
+        "canceled below": canceled & (way < 0),
         "moved the second atom": atom == 1,
         "reached the target": reached,
         "reached the target in the last step": reached & (elapsed >= p.max_episode_steps),
@@ -325,7 +325,7 @@ def whole(x: "np.ndarray | torch.Tensor") -> "np.ndarray | torch.Tensor":
 def heuristic(
     p: Params, obs: "torch.Tensor", group: str, table: SimpleNamespace
 ) -> tuple["torch.Tensor", ...]:
-    """Return actions (N, C) of each head: the move towards the target with the lowest energy."""
+    """Return actions (N, C) of each head: the move toward the target with the lowest energy."""
     s = SETTINGS[p.setting]
     cells = [whole(obs[..., k] * n) for k, n in enumerate(s.sizes)]
     lowest, move = 1e30 + 0.0 * obs[..., 0], 0 * cells[0]
@@ -361,7 +361,7 @@ def best_ways(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Find the cheapest path from each cell of a periodic grid to ``target`` exactly.
 
-    The algorithm is dynamic programming. A path moves between neighbours. Its cost is the sum of
+    The algorithm is dynamic programming. A path moves between neighbors. Its cost is the sum of
     the entering costs of its cells, or their maximum with ``np.maximum``.
 
     Args:
@@ -477,7 +477,7 @@ def draw(
         for place, color in ((s.start, START), (s.target, TARGET), (way[-1], PATH)):
             panel.dot((place[a], place[b]), 10, color, rim=3)
     canvas.panel((420, 880 - 0.9 * SIDE, 840, 880), (0, 1), (0, 1), LETTERS).scale(low, high)
-    canvas.text((80, 937), "colours: energy above the start, eV", LETTERS, anchor="lm")
+    canvas.text((80, 937), "colors: energy above the start, eV", LETTERS, anchor="lm")
     canvas.key((START, "start"), (TARGET, "target"), (PATH, "now"))
 
     along = heights[cell(way)]

@@ -1,7 +1,7 @@
 """Concentration of POPGym, the card game: turn over two hidden cards, and find all pairs.
 
 Source: Concentration in POPGym 1.0.7 (Morad, Kortvelesy, Bettini, Liwicki & Prorok, ICLR 2023). 52
-cards (easy) or 104 (medium) match by colour, 52 (hard) by rank. Two matching cards stay face up,
+cards (easy) or 104 (medium) match by color, 52 (hard) by rank. Two matching cards stay face up,
 and the rewards of all pairs sum to 1. A failed turn costs 1 / (2 cards) for each card turned over.
 A turn fails with two cards that do not match, with the same card twice, or with a card that is face
 up already, which ends the turn immediately. There are two steps for each card.
@@ -36,7 +36,7 @@ class Params:
     """The deck."""
 
     difficulty: str = cd.param(
-        "easy", "52 or 104 cards that match by colour, or 52 by rank.", choices=tuple(DECKS)
+        "easy", "52 or 104 cards that match by color, or 52 by rank.", choices=tuple(DECKS)
     )
     max_episode_steps: int = cd.param(
         0, "Time limit. 0 is two for each card: 104, 208 or 104.", unit="steps", low=0
@@ -143,7 +143,7 @@ def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
     cards, each = DECKS[p.difficulty][0], np.arange(n)
     states = reset(p, RandomStream(int(rng.integers(2**32)), each, 0))
     deck, up = opened(p, states)
-    by_kind = np.argsort(deck + rng.random(deck.shape), axis=1)  # neighbours make pairs
+    by_kind = np.argsort(deck + rng.random(deck.shape), axis=1)  # neighbors make pairs
     matched = rng.random((n, cards // 2)) < 1.4 * rng.random((n, 1))
     left = rng.integers(0, cards // 2, n)
     matched[each, left] = False

@@ -3,7 +3,7 @@ the United States.
 
 Intended use: a benchmark of two-level agents with different interests. Learned policies do not
 recommend any real policy. The model has one variant of the virus, constant wages, and people who
-never change their behaviour by themselves. It does not distinguish people by age, income or any
+never change their behavior by themselves. It does not distinguish people by age, income or any
 other property, and vaccinated people are never infected.
 
 51 governors, of the states and Washington DC in alphabetical order, choose the strictness of their
@@ -380,8 +380,8 @@ def sample_states(
     weights = table.unemployment[:DECAYS].astype(np.float64)
     q = np.where(rng.random(shape) < 0.1, rng.uniform(20, 70, shape), rng.normal(0, 3, shape))
     spread = rng.normal(0, 0.5, (n, DECAYS, STATES))
-    towards = weights / (weights**2).sum(axis=0) * (q - (weights * spread).sum(axis=1))[:, None]
-    states["response"] = np.clip(spread + towards, -30, 30)
+    toward = weights / (weights**2).sum(axis=0) * (q - (weights * spread).sum(axis=1))[:, None]
+    states["response"] = np.clip(spread + toward, -30, 30)
     levels = rng.integers(1, 11, (n, 8 * WORDS, STATES))
     levels[:, 1:] = np.where(rng.random((n, 1, STATES)) < 0.5, levels[:, :1], levels[:, 1:])
     states["levels"] = packed_levels(levels)
@@ -448,7 +448,7 @@ def draw(
 
 
 def shade(canvas: "Canvas", level: int) -> str:
-    """Return the colour of a level."""
+    """Return the color of a level."""
     return canvas.mix(canvas.GRID, canvas.ORANGE, (level - 1) / 9)
 
 

@@ -114,7 +114,7 @@ class Game:
         return {"player": {KEYS[name]: k for k, name in enumerate(self.actions)}}
 
     def draw(self, canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
-        """Draw the cells, one colour for each channel, and the channels' names beside them.
+        """Draw the cells, one color for each channel, and the channels' names beside them.
 
         Several channels of one cell are drawn inside each other, the player's own on top.
         """

@@ -163,7 +163,7 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
     left, right = p.min_position, p.max_position
     canvas.view(left - 0.05, right + 0.05, -0.05, top=1.15)
     track = np.linspace(left, right, 80)
-    canvas.line(list(zip(track, height(track), strict=True)), 0.012, canvas.GREY)
+    canvas.line(list(zip(track, height(track), strict=True)), 0.012, canvas.GRAY)
     flag = height(p.goal_position)
     canvas.line([(p.goal_position, flag), (p.goal_position, flag + 0.15)], 0.008, canvas.INK)
     corners = [(0.0, 0.15), (0.07, 0.125), (0.0, 0.1)]

@@ -181,7 +181,7 @@ def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def draw_suit(canvas: "Canvas", suit: int, x: float, y: float, size: float) -> None:
-    """Draw the symbol of a suit with height ``size``, centred at (x, y)."""
+    """Draw the symbol of a suit with height ``size``, centered at (x, y)."""
     color = (canvas.INK, canvas.BLUE, canvas.GREEN, canvas.ORANGE)[suit]
 
     def polygon(*points: tuple[float, float]) -> None:
@@ -220,7 +220,7 @@ def draw_cards(
         suits: Suits of the cards. -1 is a card that is face down.
         box: (left, bottom, right, top) of the cards.
         framed: Index of the card with a frame.
-        color: Colour of the frame.
+        color: Color of the frame.
         columns: Maximum number of cards of a row.
     """
     suits, (left, bottom, right, top) = np.asarray(suits), box

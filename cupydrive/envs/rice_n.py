@@ -15,7 +15,7 @@ only once, as the observation of a second group, ``world``, with one agent witho
 ``whole_observations`` combines the rows. Train without it, because policies observe only their own
 group.
 
-Letters: N environments, C = 27 regions, P periods. [i, j] refers to region i's action towards
+Letters: N environments, C = 27 regions, P periods. [i, j] refers to region i's action toward
 region j, or its imports from j.
 """
 

@@ -109,7 +109,7 @@ class Params:
 
 
 def check(p: Params) -> None:
-    """Raise an error for too many neighbours, empty ranges, or invalid initial layouts."""
+    """Raise an error for too many neighbors, empty ranges, or invalid initial layouts."""
     ranges = (p.min_acceleration, p.max_acceleration), (p.min_turn, p.max_turn)
     if any(high < low + 1e-6 for low, high in ranges):
         raise ParameterError(
@@ -438,7 +438,7 @@ def choose_turn(
     to_x: "torch.Tensor",
     to_y: "torch.Tensor",
 ) -> tuple["torch.Tensor", ...]:
-    """Return (acceleration, turn) actions towards (to_x, to_y): the best turn, at full speed."""
+    """Return (acceleration, turn) actions toward (to_x, to_y): the best turn, at full speed."""
     along, across = cosine * to_x + sine * to_y, cosine * to_y - sine * to_x
     turn, best = 0 * (along > 0), along
     for k, angle in enumerate(np.linspace(p.min_turn, p.max_turn, p.num_turn_levels)):
@@ -482,7 +482,7 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
     here, heading, active = ways[-1], states["direction"][-1].astype(float), states["active"] != 0
     for i in np.flatnonzero(~active[-1]):  # below the others
         out = len(active) - 1 - int(np.flatnonzero(active[:, i]).max(initial=0))
-        canvas.circle(here[i], 0.35 * radius, canvas.mix(canvas.BLUE, canvas.GREY, 0.3 + out / 12))
+        canvas.circle(here[i], 0.35 * radius, canvas.mix(canvas.BLUE, canvas.GRAY, 0.3 + out / 12))
     for i in np.flatnonzero(active[-1])[::-1]:  # taggers last, on top
         size, color = (1.25, canvas.ORANGE) if i < p.num_taggers else (0.8, canvas.BLUE)
         canvas.trail(ways[:, i].tolist(), 0.35 * radius, color)
@@ -490,7 +490,7 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
     canvas.agents("tagger", here[: p.num_taggers])
     canvas.agents("runner", here[p.num_taggers :], active[-1, p.num_taggers :])
     free = int(active[-1, p.num_taggers :].sum())
-    caught = (canvas.GREY, "caught", p.num_runners - free)
+    caught = (canvas.GRAY, "caught", p.num_runners - free)
     canvas.key((canvas.ORANGE, "taggers", p.num_taggers), (canvas.BLUE, "free", free), caught)
 
 

@@ -73,7 +73,7 @@ class Params:
 
 
 def check(p: Params) -> None:
-    """Raise an error for too many neighbours or invalid initial layouts."""
+    """Raise an error for too many neighbors or invalid initial layouts."""
     places = "starting_location_x", "starting_location_y"
     cd.check_each("tag_grid", p, places, p.num_taggers + 1, 0, p.grid_length, "cells")
     if not p.use_full_observation and p.num_other_agents_observed > p.num_taggers:
@@ -286,7 +286,7 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
         )
     # Only a step can catch. An episode may begin with a tagger on the runner's cell.
     caught = elapsed > 0 and bool((ways[-1, :-1] == ways[-1, -1]).all(axis=-1).any())
-    color = canvas.GREY if caught else canvas.BLUE
+    color = canvas.GRAY if caught else canvas.BLUE
     canvas.circle(ways[-1, -1], size, color)
     for x, y in ways[-1, :-1]:
         canvas.rectangle(
@@ -298,7 +298,7 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
     canvas.key(
         (canvas.ORANGE, "taggers", p.num_taggers),
         (canvas.BLUE, "free", 1 - caught),
-        (canvas.GREY, "caught", caught),
+        (canvas.GRAY, "caught", caught),
     )
     canvas.agents("tagger", ways[-1, :-1])
     canvas.agents("runner", ways[-1, -1:])

@@ -20,11 +20,11 @@ def device_copy(executor: Executor, array: np.ndarray, key: Hashable) -> Array:
         key: Device and hash of the array's content.
     """
     key = executor.name, key
-    with EXCLUSIVE:  # `synchronise` takes this lock on a GPU
+    with EXCLUSIVE:  # `synchronize` takes this lock on a GPU
         copy = _copies.get(key)
         if copy is None:
             copy = executor.allocate(array.shape, array.dtype)
             executor.put(copy, array)
-            executor.synchronise()  # afterwards, launches of any stream may read it
+            executor.synchronize()  # afterwards, launches of any stream may read it
             _copies[key] = copy
         return copy

@@ -180,7 +180,7 @@ class CudaExecutor:
         """Return a NumPy copy of ``array``. The call synchronizes with the device."""
         return array.get()
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         """Wait until all launches have finished."""
         with EXCLUSIVE:
             self.device.synchronize()

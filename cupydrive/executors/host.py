@@ -204,7 +204,7 @@ class HostExecutor:
         """Return a NumPy copy of ``array``."""
         return np.array(array)
 
-    def synchronise(self) -> None:
+    def synchronize(self) -> None:
         """Return immediately, because launches on the CPU are synchronous."""
 
     def capturing(self) -> bool:

@@ -118,7 +118,7 @@ class Joined:
         self.owners = owners
         build_ahead([(executor, program.joined_unit()) for program in _programs(recordings[0])])
         self.steps, self.device = join(recordings), executor.name
-        executor.synchronise()  # afterwards, launches in any stream may read the arguments
+        executor.synchronize()  # afterwards, launches in any stream may read the arguments
 
     def launch(self) -> None:
         """Queue all launches, on a GPU in torch's current stream."""

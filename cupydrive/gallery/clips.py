@@ -109,6 +109,6 @@ def write_video(video: Video, preview: Video, path: Path) -> list[int]:
     with file_errors(RenderError, f"the gallery cannot be written to {path.parent}"):
         write_atomically(path.with_suffix(".webp"), still.getvalue())
         write_atomically(
-            path.with_suffix(".gif"), animation(end_first, preview.fps, ".gif", colours=frames[0])
+            path.with_suffix(".gif"), animation(end_first, preview.fps, ".gif", colors=frames[0])
         )
     return [video.width, video.height]

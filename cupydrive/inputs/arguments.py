@@ -408,7 +408,7 @@ def checked_numbers(
 def checked_size(where: str, name: str, value: Any) -> tuple[int, int]:
     """Validate the (width, height) of a picture in pixels.
 
-    Both must be even, because video codecs halve the resolution of colours.
+    Both must be even, because video codecs halve the resolution of colors.
     """
     if (
         not isinstance(value, tuple | list | np.ndarray)

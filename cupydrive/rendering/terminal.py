@@ -1,4 +1,4 @@
-"""A game in a terminal: pictures of half blocks, two pixels per character, in 256 colours.
+"""A game in a terminal: pictures of half blocks, two pixels per character, in 256 colors.
 
 curses reads the keys.
 """
@@ -31,8 +31,8 @@ TEXT_LINES = 4  # lines of text below the picture
 SMALLEST_PICTURE = 24  # minimum pixels of the picture's shorter side
 # Upper half block. Its foreground is the upper pixel, and its background the lower one.
 UPPER = "\u2580"
-MOST_PAIRS = 32_767  # maximum number of colour pairs of curses
-CUBE = 16  # index of the palette's first colour, after 16 colours that users may redefine
+MOST_PAIRS = 32_767  # maximum number of color pairs of curses
+CUBE = 16  # index of the palette's first color, after 16 colors that users may redefine
 PALETTE = Image.new("P", (1, 1))
 PALETTE.putpalette(
     [
@@ -50,7 +50,7 @@ def play_in_terminal(game: Game) -> None:
     """Play until the game ends or Ctrl-C is pressed. The terminal is always restored.
 
     Raises:
-        RenderError: If the terminal is too small or has too few colours, or Python has no curses.
+        RenderError: If the terminal is too small or has too few colors, or Python has no curses.
     """
     if curses is None:
         raise RenderError(
@@ -82,13 +82,13 @@ class Screen:
     def __init__(self, game: Game, screen: "curses.window") -> None:
         if curses.COLORS < 256:
             raise RenderError(
-                f"play: the terminal has {curses.COLORS} colours, expected at least 256. Try "
+                f"play: the terminal has {curses.COLORS} colors, expected at least 256. Try "
                 f"TERM=xterm-256color"
             )
         self.game, self.screen = game, screen
         arrows = {"LEFT": "ArrowLeft", "RIGHT": "ArrowRight", "UP": "ArrowUp", "DOWN": "ArrowDown"}
         self.names = {getattr(curses, f"KEY_{name}"): key for name, key in arrows.items()}
-        self.pairs: dict[tuple[int, int], int] = {}  # indices of colour pairs
+        self.pairs: dict[tuple[int, int], int] = {}  # indices of color pairs
         self.until: dict[str, float] = {}  # time until which each key counts as down
         curses.curs_set(0)
         self.stage = Stage(game.spec, game.params, self._make_canvas())
@@ -133,29 +133,29 @@ class Screen:
         """Draw the current moment, with text below it."""
         self.screen.erase()
         width = self.screen.getmaxyx()[1] - 1
-        pixels = nearest_colours(self.stage.draw(self.game.moment).frame())
+        pixels = nearest_colors(self.stage.draw(self.game.moment).frame())
         cells = np.stack([pixels[::2], pixels[1::2]], axis=-1)  # (rows, columns, 2)
         for row, line in enumerate(cells.tolist()):
             column = 0
-            for colours, alike in groupby(map(tuple, line)):
+            for colors, alike in groupby(map(tuple, line)):
                 text = UPPER * len(list(alike))
-                self.screen.addstr(row, column, text, curses.color_pair(self._pair(colours)))
+                self.screen.addstr(row, column, text, curses.color_pair(self._pair(colors)))
                 column += len(text)
         for row, line in enumerate(self.game.text.splitlines(), len(cells)):
             self.screen.addnstr(row, 0, line, width)
         self.screen.refresh()
 
-    def _pair(self, colours: tuple[int, int]) -> int:
-        """Return the index of a colour pair."""
-        if colours not in self.pairs:
+    def _pair(self, colors: tuple[int, int]) -> int:
+        """Return the index of a color pair."""
+        if colors not in self.pairs:
             if len(self.pairs) + 1 == min(curses.COLOR_PAIRS, MOST_PAIRS):
                 self.pairs.clear()
-            curses.init_pair(len(self.pairs) + 1, *colours)
-            self.pairs[colours] = len(self.pairs) + 1
-        return self.pairs[colours]
+            curses.init_pair(len(self.pairs) + 1, *colors)
+            self.pairs[colors] = len(self.pairs) + 1
+        return self.pairs[colors]
 
 
-def nearest_colours(frame: np.ndarray) -> np.ndarray:
-    """Convert a frame (H, W, 3) uint8 to the nearest of a terminal's 256 colours, (H, W)."""
+def nearest_colors(frame: np.ndarray) -> np.ndarray:
+    """Convert a frame (H, W, 3) uint8 to the nearest of a terminal's 256 colors, (H, W)."""
     image = Image.fromarray(frame).quantize(palette=PALETTE, dither=Image.Dither.NONE)
     return np.asarray(image) + CUBE

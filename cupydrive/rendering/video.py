@@ -38,11 +38,11 @@ SUFFIXES = (".mp4", ".gif", ".webp")
 # Position of the still in a video, as a fraction. For several episodes it is the maximum, because
 # finished episodes are dimmed.
 MIDDLE = 0.5
-FEW = 4096  # number of colours up to which counting is fast
-# Minimum pixels of one colour in a subsampled frame. Fewer pixels belong to an antialiased edge.
+FEW = 4096  # number of colors up to which counting is fast
+# Minimum pixels of one color in a subsampled frame. Fewer pixels belong to an antialiased edge.
 FLAT = 4
-VISIBLE_CHANGE = 24  # visible difference of a colour channel, out of 255
-# Constant rate factor of x264. For flat colours it looks like the default, 23, in files that are a
+VISIBLE_CHANGE = 24  # visible difference of a color channel, out of 255
+# Constant rate factor of x264. For flat colors it looks like the default, 23, in files that are a
 # quarter smaller.
 QUALITY = "26"
 
@@ -270,7 +270,7 @@ class Video:
         return self._still
 
     def png(self) -> bytes:
-        """Return the still as the bytes of a PNG file with at most 256 colours."""
+        """Return the still as the bytes of a PNG file with at most 256 colors."""
         content = io.BytesIO()
         Image.fromarray(self.still()).quantize(dither=Image.Dither.NONE).save(
             content, "png", optimize=True
@@ -308,7 +308,7 @@ class Video:
 
 
 def animation(
-    frames: Iterable[np.ndarray], fps: int, suffix: str, colours: np.ndarray | None = None
+    frames: Iterable[np.ndarray], fps: int, suffix: str, colors: np.ndarray | None = None
 ) -> bytes:
     """Encode frames as the bytes of a ``.gif`` or ``.webp`` file.
 
@@ -316,12 +316,12 @@ def animation(
         frames: Frames of (height, width, 3) uint8.
         fps: Frames per second.
         suffix: ``".gif"`` or ``".webp"``.
-        colours: Frame that defines the initial palette of a ``.gif``. Defaults to the first one.
+        colors: Frame that defines the initial palette of a ``.gif``. Defaults to the first one.
     """
     images: Iterator[Image.Image] = (Image.fromarray(frame) for frame in frames)
     options = {"save_all": True, "duration": round(1000 / fps), "loop": 0}
     if suffix == ".gif":
-        images = one_palette(images, colours)
+        images = one_palette(images, colors)
     else:
         options |= {"quality": 60, "method": 4}
     content = io.BytesIO()
@@ -330,25 +330,25 @@ def animation(
     return content.getvalue()
 
 
-def one_palette(images: Iterable[Image.Image], colours: np.ndarray | None) -> Iterator[Image.Image]:
+def one_palette(images: Iterable[Image.Image], colors: np.ndarray | None) -> Iterator[Image.Image]:
     """Yield images with the palette of one frame.
 
-    New colours of later frames replace the least used ones.
+    New colors of later frames replace the least used ones.
     """
-    palette, known = None if colours is None else quantized(Image.fromarray(colours)), set()
+    palette, known = None if colors is None else quantized(Image.fromarray(colors)), set()
     for image in images:
         palette = palette or quantized(image)
         part = image.resize((-(-image.width // 2), -(-image.height // 2)), Image.Resampling.NEAREST)
         counted = part.getcolors(FEW) or part.getcolors(image.width * image.height)
         table = np.resize(palette.getpalette(), (256, 3))  # repeated entries are unused
         flat = [
-            colour
-            for count, colour in sorted(counted, reverse=True)
-            if count >= FLAT and colour not in known
+            color
+            for count, color in sorted(counted, reverse=True)
+            if count >= FLAT and color not in known
         ]
         known |= set(flat)
         if late := [
-            colour for colour in flat if abs(table - colour).max(axis=1).min() > VISIBLE_CHANGE
+            color for color in flat if abs(table - color).max(axis=1).min() > VISIBLE_CHANGE
         ]:
             counts = np.array(image.quantize(palette=palette, dither=Image.Dither.NONE).histogram())
             few = np.argsort(counts, kind="stable")[

@@ -111,7 +111,7 @@ def view(
         policies: Policies, as for ``render``.
         episodes: Number of episodes, 1 to 64. Defaults to 4.
         steps: Maximum number of steps, 1 to 500. Defaults to 100.
-        env: Index of the marked episode, whose agents are labelled and whose state is shown as
+        env: Index of the marked episode, whose agents are labeled and whose state is shown as
             text.
         **options: Further options of ``render``.
 

@@ -539,7 +539,7 @@ class VectorEnv(NotCopied):
     def close(self) -> None:
         """Free the memory. Later calls raise ``OrderError``."""
         if not self._closed:
-            self.batch.executor.synchronise()
+            self.batch.executor.synchronize()
         self._closed = True
         for name in ("batch", "_results", "_trajectory", "_held", "_state", "_elapsed"):
             vars(self).pop(name, None)

@@ -105,7 +105,7 @@ def check_policy(
     check_players(config)
     remedy = "Raise num_envs, or num_steps of the algorithm"
     report = Report(config.spec.name, [config.device], [params], config.seed, remedy=remedy)
-    report.compared_with = "acted and learnt again"
+    report.compared_with = "acted and learned again"
     try:
         run = begin(config)
     except ParameterError as error:
@@ -135,7 +135,7 @@ def compare_policies(report: Report, run: Run) -> None:
         agree = f"within {limit:.2g}" if limit else "bit for bit"
         words.append(f"{run.backends[name]}, {agree}")
         Trial("", learner.policy).put_back(SPREAD)
-    report.compared_with = f"acted and learnt again: {', '.join(words)}"
+    report.compared_with = f"acted and learned again: {', '.join(words)}"
     others = run.learners.keys() - learners.keys()
     report.skipped += [f"policy {name!r}: it does not learn from rollouts" for name in others]
     rollout = run.rollout
@@ -175,23 +175,23 @@ def compare_policy(
         stored = learner.stored[g.name]
         acted[g.name] = torch.stack([stored["log_prob"], stored["value"][: rollout.steps]])
         report.agent_steps += stored["log_prob"].numel()
-    learnt, after = learner.replayed(rollout), resets.cumsum(0) > 0
+    learned, after = learner.replayed(rollout), resets.cumsum(0) > 0
     compare = partial(compare_rows, report, learner)
     sides = ("acting", "learning")
-    before = compare(f"{name}: {BEFORE_RESET}", acted, learnt, ~after, sides)
-    compare(f"{name}: {AFTER_RESET}", acted, learnt, after, sides, before)
+    before = compare(f"{name}: {BEFORE_RESET}", acted, learned, ~after, sides)
+    compare(f"{name}: {AFTER_RESET}", acted, learned, after, sides, before)
     for g in learner.groups:
         memory = learner.stored[g.name]["memory"]
         for seen in (rollout.obs, rollout.critic_obs):
             if g.name in seen:
                 rows = seen[g.name][:-1]
-                rows[~after] = rows.roll(1, 1)[~after]  # rows of the neighbouring environment
+                rows[~after] = rows.roll(1, 1)[~after]  # rows of the neighboring environment
         if memory is not None:
             memory[0] += 1.0
     other, sides = learner.replayed(rollout), ("learning", "with another past")
     part = f"{name}: {OTHER_PAST}"
-    compare(part, learnt, other, resets, sides, before, ", first step")
-    compare(part, learnt, other, after & ~resets, sides, before, ", later steps")
+    compare(part, learned, other, resets, sides, before, ", first step")
+    compare(part, learned, other, after & ~resets, sides, before, ", later steps")
 
 
 def compare_rows(

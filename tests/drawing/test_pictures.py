@@ -12,7 +12,7 @@ from cupydrive.drawing.palette import Palette
 # measures it.
 NARROWEST = 334
 LETTERS = 7.5  # pixels of them, at least: a telephone has two or three of its own for each
-AGENTS = (Palette.BLUE, Palette.ORANGE, Palette.GREEN, Palette.PINK, Palette.YELLOW, Palette.GREY)
+AGENTS = (Palette.BLUE, Palette.ORANGE, Palette.GREEN, Palette.PINK, Palette.YELLOW, Palette.GRAY)
 DRAWN = [name for name in envs.names() if envs.get(name).display.draw is not None]
 
 

@@ -63,7 +63,7 @@ def test_every_data_set_states_its_commit_licence_and_authors():
     assert len(sources()["rice_n"].files) == C  # one for each region
     for one in sources().values():
         assert re.fullmatch("[0-9a-f]{40}", one.commit) and one.repository in one.page
-        assert one.licence.startswith("BSD-3-Clause, Copyright (c) 20") and one.about and one.credit
+        assert one.license.startswith("BSD-3-Clause, Copyright (c) 20") and one.about and one.credit
         # a plain name stays in the folder that it is written to
         for file, sha256 in one.files.items():
             assert re.fullmatch(r"\w+\.(npy|npz|json|yml)", file) and re.fullmatch(
@@ -183,7 +183,7 @@ def test_the_command_shows_what_is_here_and_fetches_the_rest(server, cache, caps
     )
     assert main(["data", "--fetch"]) == 0
     out = capsys.readouterr().out
-    assert f"files    3 of 3, in {cache}" in out and MADE_UP.licence in out and MADE_UP.page in out
+    assert f"files    3 of 3, in {cache}" in out and MADE_UP.license in out and MADE_UP.page in out
     (cache / "a.npy").write_bytes(b"a")
     assert (
         main(["data", "--name", "made_up"]) == 2

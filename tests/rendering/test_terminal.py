@@ -19,7 +19,7 @@ from conftest import python_path
 
 import cupydrive as cd
 from cupydrive.errors import RenderError
-from cupydrive.rendering.terminal import nearest_colours
+from cupydrive.rendering.terminal import nearest_colors
 
 RIGHT = b"\x1bOC"  # as terminals send this arrow to programs that draw
 START = b"press any key"
@@ -33,7 +33,7 @@ def test_colours_are_nearly_the_nearest():
     )
     pixels = np.random.default_rng(0).integers(0, 256, (60, 50, 3), np.uint8)
     distances = np.linalg.norm(pixels[:, :, None].astype(int) - palette, axis=-1)
-    found = np.take_along_axis(distances, nearest_colours(pixels)[..., None].astype(int) - 16, -1)[
+    found = np.take_along_axis(distances, nearest_colors(pixels)[..., None].astype(int) - 16, -1)[
         ..., 0
     ]
     assert (found - distances.min(-1)).max() < 16  # Pillow looks colours up in steps of 4
@@ -130,7 +130,7 @@ def test_an_arrow_pushes_the_cart_until_the_pole_falls(tmp_path):
         ([(START, b"\x03")], {}, 0, "0 finished episodes>"),  # Ctrl-C
         ([(START, 40), (START, b"q")], {}, 0, "0 finished episodes>"),
         ([(START, 6)], {}, 2, "the terminal is too small: 80 x 6 characters. Enlarge it"),
-        ([], {"TERM": "xterm"}, 2, "8 colours, expected at least 256. Try TERM=xterm-256color"),
+        ([], {"TERM": "xterm"}, 2, "8 colors, expected at least 256. Try TERM=xterm-256color"),
         ([], {"TERM": "no_such"}, 2, "Try another one"),
         ([], {"rows": 6}, 2, "the terminal is too small: 80 x 6 characters. Enlarge it"),
     ],

@@ -20,7 +20,7 @@ from cupydrive.rendering.video import animation
 
 CHASE = {"num_taggers": 3, "grid_length": 10}
 ORANGE, BLUE, GREY = (
-    tuple(bytes.fromhex(color[1:])) for color in (Canvas.ORANGE, Canvas.BLUE, Canvas.GREY)
+    tuple(bytes.fromhex(color[1:])) for color in (Canvas.ORANGE, Canvas.BLUE, Canvas.GRAY)
 )
 
 

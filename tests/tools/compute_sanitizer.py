@@ -83,7 +83,7 @@ def roll_out(batch):
     mask = cupy.zeros(ENVS, bool)
     mask[::3] = True
     batch.reset(mask=mask)
-    batch.executor.synchronise()
+    batch.executor.synchronize()
 
 
 def train_each():

@@ -90,7 +90,7 @@ def solve(env, mark=None, algorithm=None, *, steps=None, every=2, **options):
 
     def look(step, metrics, number):
         nonlocal evaluating, looks
-        run.batch.executor.synchronise()
+        run.batch.executor.synchronize()
         now = time.perf_counter()
         if not times:
             times["set_up"], times["first_iteration"] = loop.started - begun, now - loop.started

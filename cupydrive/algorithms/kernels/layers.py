@@ -348,7 +348,7 @@ class Norm(PartKernels):
     ) -> KernelLaunch:
         """Return the launch of ``rows`` rows."""
         pointers = {"in": x, "out": out, **self.gains(packed)}
-        return normalising(self.task.executor, self.program, rows, self.width, pointers)
+        return normalizing(self.task.executor, self.program, rows, self.width, pointers)
 
     def learning(
         self, slots: Slots, x: torch.Tensor, out: torch.Tensor, out_grad: torch.Tensor
@@ -399,7 +399,7 @@ def norm_rows(executor: Executor) -> int:
     return NORM_ROWS if executor.name == "cpu" else 1
 
 
-def normalising(
+def normalizing(
     executor: Executor,
     program: Program,
     rows: int,
@@ -435,7 +435,7 @@ def norm_launches(
     """
     executor, work = slots.task.executor, slots.rows * width
     forward = {"skip": slots.shared["skip"], **pointers, **(head or {})}
-    there = normalising(executor, program, slots.rows, width, forward)
+    there = normalizing(executor, program, slots.rows, width, forward)
     tile, segments = norm_tile(slots, half), slots.splits * -(-width // NORM_CHAINS)
     sums, back = (
         KernelLaunch(program, kernel, elements, work, pointers, {"tile": tile}, slots.learn)

@@ -33,7 +33,7 @@ from cupydrive.algorithms.kernels.layers import (
     norm_launches,
     norm_tile,
     norm_unit,
-    normalising,
+    normalizing,
     sequence_constants,
     take_unit,
 )
@@ -482,7 +482,7 @@ class Encoder:
         assert x is not None
         for k, linear in enumerate(self.linears):
             if self.normed:
-                there, x, back = self.normalised(k, x, make, slots, outputs)
+                there, x, back = self.normalized(k, x, make, slots, outputs)
             else:
                 there, x, back = self.activated(linear, x, make)
             forwards += there
@@ -522,7 +522,7 @@ class Encoder:
 
         return [linear.forwards(x, out), self.activation("activate", out=out)], out, back
 
-    def normalised(
+    def normalized(
         self,
         k: int,
         x: torch.Tensor,
@@ -540,7 +540,7 @@ class Encoder:
             head = {"head": self.head.weight, "head_bias": self.head.own_bias, "outputs": outputs}
         if slots is None:
             pointers = {"in": left, "out": out, **own, **head}
-            act = normalising(self.task.executor, program, len(out), gains.out, pointers)
+            act = normalizing(self.task.executor, program, len(out), gains.out, pointers)
             return [*forwards, act], out, lambda: ([], out)
         out_grad = torch.zeros_like(out)
         tiles = -(-slots.rows // norm_tile(slots, half=True))
