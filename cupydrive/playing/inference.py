@@ -110,6 +110,17 @@ class PolicyModule(nn.Module):
         """Device of the network."""
         return next(self.network.parameters()).device
 
+    def check_shapes(self, lead: torch.Size, **given: torch.Tensor | None) -> None:
+        """Raise ``ParameterError`` if ``obs``, ``state`` or ``start`` has another shape."""
+        inner = {"obs": self.obs_shape, "state": (self.state_size,), "start": ()}
+        for name, rows in given.items():
+            expected = (*lead, *inner[name])
+            if rows is not None and rows.shape != expected:
+                raise ParameterError(
+                    f"the policy of {self.group!r}: got {name} of shape {tuple(rows.shape)}, "
+                    f"expected {expected}"
+                )
+
     def parameters_of(
         self,
         obs: torch.Tensor,
@@ -127,6 +138,9 @@ class PolicyModule(nn.Module):
                 f"{f'(..., {self.choices})' if self.choices else 'None'}. If this argument is a "
                 f"hidden state, pass it as state=..."
             )
+        lead = self.lead(obs)
+        if not torch.jit.is_tracing():  # which has tensors in place of shapes
+            self.check_shapes(lead, obs=obs, state=state, start=start)
         if torch.is_autocast_enabled(obs.device.type):
             with torch.autocast(obs.device.type, enabled=False, cache_enabled=False):
                 return self.parameters_of(obs, state, start=start)
@@ -137,7 +151,7 @@ class PolicyModule(nn.Module):
         if hasattr(self, "obs_high"):
             rows = rows / self.obs_high
         inside = (self.agents,) if self.agents else ()
-        if self.agents and self.lead(obs)[-1:] != inside:
+        if self.agents and lead[-1:] != inside:
             raise ParameterError(
                 f"the policy of {self.group!r} takes whole environments: got obs of shape "
                 f"{tuple(obs.shape)}, expected {self.agents} agents along axis "
@@ -146,13 +160,13 @@ class PolicyModule(nn.Module):
         rows = rows.reshape(-1, *inside, *self.obs_shape)
         if not self.state_size:
             return self.network(rows)[0].flatten(0, -2).float(), None
-        lead = (*self.lead(obs), self.state_size)
-        state = rows.new_zeros(lead) if state is None else state.to(rows.dtype)
+        shape = (*lead, self.state_size)
+        state = rows.new_zeros(shape) if state is None else state.to(rows.dtype)
         if start is not None:
             state = state.masked_fill(start[..., None], 0.0)
         state = state.reshape(-1, *inside, self.state_size)
         parameters, _, state = self.network(rows, state, None)
-        return parameters.flatten(0, -2).float(), state.reshape(lead)
+        return parameters.flatten(0, -2).float(), state.reshape(shape)
 
     def forward(
         self,

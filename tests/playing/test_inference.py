@@ -577,6 +577,33 @@ def test_act_refuses(obs, options, words):
         trained("categorical").act(obs, **options)
 
 
+class Still(torch.nn.Module):
+    """Keeps its hidden state."""
+
+    state_size = 2
+
+    def forward(self, obs, state, start):
+        return torch.zeros(len(obs), 2), torch.zeros(len(obs)), state
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"obs": torch.zeros(5, 3, 7, 9)}, r"obs of shape \(5, 3, 7, 9\), expected \(5, 7, 9, 3\)"),
+        ({"obs": torch.zeros(5, 189)}, r"obs of shape \(5, 189\), expected \(7, 9, 3\)"),
+        ({"state": torch.zeros(1, 2)}, r"state of shape \(1, 2\), expected \(5, 2\)"),
+        ({"start": torch.zeros(5, 1).bool()}, r"start of shape \(5, 1\), expected \(5,\)"),
+    ],
+)
+def test_a_module_takes_the_shapes_of_its_group_only(given, words):
+    """Images with the channels first have as many entries, in another order."""
+    group = Group("eye", 1, action_space=Discrete(2), obs_shape=(7, 9, 3))
+    module, fitting = DiscretePolicy(Still(), group, None), {"obs": torch.zeros(5, 7, 9, 3)}
+    assert module(**fitting)[0].shape == (5,)
+    with pytest.raises(ParameterError, match=rf"the policy of 'eye': got {words}"):
+        module(**(fitting | given))
+
+
 def test_groups_and_paths_that_do_not_fit(tmp_path):
     run = trained("categorical")
     with pytest.raises(ParameterError, match="group = None, expected 'tagger' or 'runner'"):
