@@ -1,4 +1,4 @@
-// batch.cuh -- Arguments of a kernel, and an environment's near memory (registers or shared memory) during a launch.
+// batch.cuh -- Arguments of a kernel, and an environment's on-chip memory (registers or shared memory) during a launch.
 //
 // Letters: T steps, N environments, C agents of a group. Row (t, e) of an array (T, N, ...) is t * N + e.
 #pragma once
@@ -36,17 +36,17 @@ struct Batch {
 #endif
 };
 
-// Near memory of one environment during a launch: registers or the stack for a team of one, shared memory for larger teams. Data
+// On-chip memory of one environment during a launch: registers or the stack for a team of one, shared memory for larger teams. Data
 // that do not fit stay in global memory.
 struct alignas(16) OnChipState { State value; };
-// An environment's cache is near only in a team's shared memory. It is too large for one thread's registers.
+// An environment's cache is on chip only in the shared memory of a team. It is too large for the registers of one thread.
 struct alignas(16) OnChipCache { Cache value; };
 constexpr bool CACHE_ON_CHIP = HAS_CACHE && STATE_ON_CHIP && TEAM > 1 && sizeof(Cache) % 4 == 0;
 struct Contents {
   Choose<STATE_ON_CHIP, OnChipState, NoRows>::type state;
   Choose<CACHE_ON_CHIP, OnChipCache, NoRows>::type cache;
   EachGroup<WorkRows> rows;
-  EachGroup<Observations::Near> obs;
+  EachGroup<Observations::OnChip> obs;
   Shared shared;
 };
 

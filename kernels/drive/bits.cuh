@@ -55,38 +55,40 @@ struct CriticRow {
   }
 };
 
-// Rows of a group, `Kind::ObsRows`. Near: an entry where `observe` writes them, NEAR per row. Far: an entry in the arrays of the
-// batch. at(near, i): agent i's row as `env.NAME.obs(i)`.
+// Storage of a group's rows, `Kind::ObsRows`. OnChip: type of an entry in the memory that `observe` writes, ENTRIES per row.
+// Global: type of an entry in the arrays of the batch. at(rows, i): agent i's row as `env.NAME.obs(i)`.
 template <class Kind> struct FloatRows {
-  typedef obs_t Near, Far;
-  static constexpr int NEAR = Kind::OBS;
+  typedef obs_t OnChip, Global;
+  static constexpr int ENTRIES = Kind::OBS;
   static DEVICE Row at(obs_t* rows, const int i) { return ROW(rows + (size_type)i * Kind::OBS, Kind::OWN_OBS); }
 };
 template <class Kind> struct ByteRows {
-  typedef u8 Near, Far;
-  static constexpr int NEAR = Kind::OBS;
+  typedef u8 OnChip, Global;
+  static constexpr int ENTRIES = Kind::OBS;
   static DEVICE EntryRow<u8> at(u8* rows, const int i) { return {rows + (size_type)i * Kind::OBS, Kind::OBS}; }
 };
 template <class Kind> struct BoolRows {
-  typedef typename Choose<TEAM == 1, u32, Flag>::type Near;
-  typedef u8 Far;
-  static constexpr int NEAR = TEAM == 1 ? Kind::WORDS : Kind::OBS;
-  static DEVICE BitRow at(u32* rows, const int i) { return {rows + i * NEAR, Kind::OBS}; }
-  static DEVICE EntryRow<Flag> at(Flag* rows, const int i) { return {rows + i * NEAR, Kind::OBS}; }
+  typedef typename Choose<TEAM == 1, u32, Flag>::type OnChip;
+  typedef u8 Global;
+  static constexpr int ENTRIES = TEAM == 1 ? Kind::WORDS : Kind::OBS;
+  static DEVICE BitRow at(u32* rows, const int i) { return {rows + i * ENTRIES, Kind::OBS}; }
+  static DEVICE EntryRow<Flag> at(Flag* rows, const int i) { return {rows + i * ENTRIES, Kind::OBS}; }
 };
 
 // One environment's rows in the workspace.
-template <class Kind> struct OnChipObs { alignas(16) typename Kind::ObsRows::Near obs[Kind::COUNT * Kind::ObsRows::NEAR]; };
+template <class Kind> struct OnChipObs {
+  alignas(16) typename Kind::ObsRows::OnChip obs[Kind::COUNT * Kind::ObsRows::ENTRIES];
+};
 
 // Bytes of one environment's rows in the arrays of a batch.
-template <class Kind> DEVICE constexpr size_type far_bytes(const bool packed) {
+template <class Kind> DEVICE constexpr size_type global_bytes(const bool packed) {
   if constexpr (Kind::BITS) return packed ? 4 * Kind::COUNT * Kind::WORDS : Kind::COUNT * Kind::OBS;
-  else return Kind::COUNT * Kind::OBS * sizeof(typename Kind::ObsRows::Far);
+  else return Kind::COUNT * Kind::OBS * sizeof(typename Kind::ObsRows::Global);
 }
 
 // Clear all entries, before `observe` writes rows of bool.
-template <class Kind> DEVICE void clear_rows(const Team team, typename Kind::ObsRows::Near* near) {
-  for (int n : team.each(Kind::COUNT * Kind::ObsRows::NEAR)) near[n] = {};
+template <class Kind> DEVICE void clear_rows(const Team team, typename Kind::ObsRows::OnChip* on_chip) {
+  for (int n : team.each(Kind::COUNT * Kind::ObsRows::ENTRIES)) on_chip[n] = {};
   team.sync();  // zeros are stored before other threads write entries
 }
 
@@ -107,23 +109,25 @@ DEVICE u32 bytes_of(const Flag* row, const int k) {
 
 // Store rows of bool of `agents` agents, divided among `threads` threads by words or bytes.
 template <class Kind>
-DEVICE void store_flags(const int rank, const int threads, void* far, const typename Kind::ObsRows::Near* near, const int agents,
-                        const bool packed) {
-  constexpr int OBS = Kind::OBS, WORDS = Kind::WORDS, NEAR = Kind::ObsRows::NEAR;
+DEVICE void store_flags(const int rank, const int threads, void* global, const typename Kind::ObsRows::OnChip* on_chip,
+                        const int agents, const bool packed) {
+  constexpr int OBS = Kind::OBS, WORDS = Kind::WORDS, ENTRIES = Kind::ObsRows::ENTRIES;
   if (packed) {
-    for (int n = rank; n < agents * WORDS; n += threads) ((u32*)far)[n] = word_of<OBS>(near + n / WORDS * NEAR, n % WORDS);
+    for (int n = rank; n < agents * WORDS; n += threads) {
+      ((u32*)global)[n] = word_of<OBS>(on_chip + n / WORDS * ENTRIES, n % WORDS);
+    }
   } else if constexpr (OBS % 4 == 0) {
     constexpr int FOURS = OBS / 4;
-    for (int n = rank; n < agents * FOURS; n += threads) ((u32*)far)[n] = bytes_of(near + n / FOURS * NEAR, n % FOURS * 4);
+    for (int n = rank; n < agents * FOURS; n += threads) ((u32*)global)[n] = bytes_of(on_chip + n / FOURS * ENTRIES, n % FOURS * 4);
   } else {
-    for (int n = rank; n < agents * OBS; n += threads) ((u8*)far)[n] = entry_of(near + n / OBS * NEAR, n % OBS);
+    for (int n = rank; n < agents * OBS; n += threads) ((u8*)global)[n] = entry_of(on_chip + n / OBS * ENTRIES, n % OBS);
   }
 }
 
 // Store an environment's rows by the whole team.
 template <class Kind>
-DEVICE void store_obs(const Team team, typename Kind::ObsRows::Far* far, const typename Kind::ObsRows::Near* near,
+DEVICE void store_obs(const Team team, typename Kind::ObsRows::Global* global, const typename Kind::ObsRows::OnChip* on_chip,
                       [[maybe_unused]] const bool packed) {
-  if constexpr (Kind::BITS) store_flags<Kind>(team.rank, TEAM, far, near, Kind::COUNT, packed);
-  else copy_obs<Kind::COUNT * Kind::OBS, true>(team, far, near);
+  if constexpr (Kind::BITS) store_flags<Kind>(team.rank, TEAM, global, on_chip, Kind::COUNT, packed);
+  else copy_obs<Kind::COUNT * Kind::OBS, true>(team, global, on_chip);
 }

@@ -13,8 +13,8 @@ template <class Part> i64 inside(const Part& part, const char* byte) {
   return at >= 0 && at < (i64)sizeof(Part) ? at : -1;  // mutant(swap <): named afterwards
 }
 
-inline void name_state(const OnChipState& near, const char* byte, Text text) {
-  const i64 at = inside(near, byte);
+inline void name_state(const OnChipState& on_chip, const char* byte, Text text) {
+  const i64 at = inside(on_chip, byte);
   for (const StateField& field : STATE_FIELDS) {  // the last that begins there, or before
     if (at < (i64)field.at) continue;
     if (field.bytes == field.element) snprintf(text, sizeof(text), "state.%s", field.name);
@@ -23,18 +23,18 @@ inline void name_state(const OnChipState& near, const char* byte, Text text) {
 }
 inline void name_state(const NoRows&, const char*, Text) {}
 
-template <class Kind> void name_rows(const OnChipRows<Kind>& near, const char* byte, Text text) {
-  const i64 at = inside(near.reward, byte);
+template <class Kind> void name_rows(const OnChipRows<Kind>& on_chip, const char* byte, Text text) {
+  const i64 at = inside(on_chip.reward, byte);
   if (at >= 0) snprintf(text, sizeof(text), "%s.reward(%d)", Kind::name(), (int)at / 4);
 }
 template <class Kind> void name_rows(const NoRows&, const char*, Text) {}
 
-template <class Kind> void name_obs(const OnChipObs<Kind>& near, const char* byte, Text text) {
-  const i64 at = inside(near, byte);
-  const int entry = (int)at / (int)sizeof(near.obs[0]);
+template <class Kind> void name_obs(const OnChipObs<Kind>& on_chip, const char* byte, Text text) {
+  const i64 at = inside(on_chip, byte);
+  const int entry = (int)at / (int)sizeof(on_chip.obs[0]);
   if (at >= 0) snprintf(text, sizeof(text), "%s.obs(%d)[%d]", Kind::name(), entry / Kind::OBS, entry % Kind::OBS);
 }
-template <class Kind> void name_obs(const NoNear<Kind>&, const char*, Text) {}
+template <class Kind> void name_obs(const InPlaceObs<Kind>&, const char*, Text) {}
 }
 
 inline void name_entry(const Workspace& work, const size_type at, faults::Text text) {

@@ -1,14 +1,14 @@
-// groups.cuh -- one group of agents of one environment: its rows of the batch, and what phases.cuh does with them in a step.
+// groups.cuh -- One group of agents of one environment: its rows of the batch, and the operations on them that phases.cuh calls.
 #pragma once
 #include "drive/env.cuh"
 
-// Return and length of one agent's episode lie side by side, in one record of 8 bytes: to store both touches one piece of
-// memory instead of two.
-constexpr int RECORD = ONE_AGENT ? 2 : 1;  // words from one row's number to the next
+// With one agent, return and length of an episode are adjacent, in one record of 8 bytes, so that storing both touches one memory
+// sector instead of two.
+constexpr int RECORD = ONE_AGENT ? 2 : 1;  // stride in words between the rows of episode_return and episode_length
 
 template <class Kind> struct GroupRows {
   typedef typename Kind::Action Action;
-  typedef typename Kind::ObsRows::Far Obs;
+  typedef typename Kind::ObsRows::Global Obs;
   Obs* obs;                  // (T, N, C, OBS) after each step, after an autoreset if there was one
   const Obs* current_obs;    // (N, C, OBS) before the first step (rollout: copied to the row before obs)
   Obs* final_obs;            // (T, N, C, OBS) or null. Rows are written where an episode ended
@@ -18,23 +18,24 @@ template <class Kind> struct GroupRows {
   float* returns;            // (N, C) reward since the episode began
   float* episode_return;     // (T, N, C) * RECORD. Rows are written where an episode ended
   Action* action;            // (T, N, C, HEADS)
-  u8* action_mask;           // (T, N, C, choices): what may be taken after each step, groups with masks; before the
-                             // first step: the row before
+  u8* action_mask;           // (T, N, C, choices): allowed choices after each step, in groups with masks. Row -1: before the
+                             // first step
   u8* active;                // (T, N, C) before the step   } groups whose agents may leave
   u8* left;                  // (T, N, C) in this step      }
-  int packed;                // whether observations of bool are bits, (..., C, WORDS) words, or bytes; `current_packed`: of
-  int current_packed;        // `current_obs`
+  int packed;                // whether observations of bool are bits, (..., C, WORDS) words, or bytes
+  int current_packed;        // the same for `current_obs`
 };
 
-// What the actions of one head in four steps are drawn from: four 32-bit random integers, or (PACKED) the four actions, a byte each, if a
-// head has at most 256 choices and no mask. One thread packs only where environments are many: packing takes time.
+// Random bits of one head for four steps: four 32-bit integers or, if PACKED, the four actions themselves, one byte each. PACKED
+// requires heads of at most 256 choices without a mask. A team of one packs only in kernels for many environments, because packing
+// takes time.
 template <class Kind> constexpr bool PACKED = Kind::BYTES && (TEAM > 1 || OBSERVATIONS == OBS_WARP_COPY);
 template <bool BYTES> struct Drawn {
   alignas(16) Random::Bits bits;
 
   template <class Kind> DEVICE void draw(const Random::Bits& drawn, const int) { bits = drawn; }
   template <class Kind> DEVICE auto action(const u32 word_of_four, const int head, const u8* mask) const {
-    // One thread has the words in registers and selects among them. Shared memory can be indexed.
+    // A team of one has the words in registers, and selects among them. Shared memory can be indexed.
     const u32 word = TEAM == 1 ? bits.word(word_of_four) : ((const u32*)&bits)[word_of_four];  // mutant(swap ==): speed only
     if constexpr (Kind::MASKED) return Kind::sample_allowed(word, head, mask);
     else return Kind::sample(word, head);
@@ -52,28 +53,29 @@ template <> struct Drawn<true> {
   }
 };
 
-// Few heads of an agent are drawn side by side, by copies of the code instead of a loop. For 100 heads they would take 300 kB.
+// Whether the loop over an agent's heads is unrolled when actions are drawn. For 100 heads unrolled code would take 300 kB.
 template <class Kind> constexpr bool FEW_HEADS = Kind::HEADS <= FEW_OWN;
 
-// What no environment's function reads: the returns so far, and what the next actions are drawn from. SLOTS: how many agents
-// these are of, all of the group, or those of one member (its k-th one is agent i).
+// Data that are kept from step to step, and that no function of an environment reads: returns so far, and random bits of the next
+// actions. SLOTS: number of agents, either all of the group or only those of one thread.
 struct NoRows {};
 template <class Kind, int SLOTS> struct KeptRows {
   float returns[SLOTS];
   Drawn<PACKED<Kind>> drawn[SLOTS * Kind::HEADS];
 
+  // Slot of agent i, the thread's k-th agent.
   static DEVICE int slot(const int k, const int i) { return SLOTS == own_count(Kind::COUNT) ? k : i; }
 };
-// A thread with few agents keeps theirs in registers (`advance_env`). A team's words that are not packed stay in the workspace, as
-// an index selects one of four; so does all that a CPU's thread has, whose workspace is on the stack.
+// Whether each thread keeps the rows of its agents in registers (`advance_env`) instead of the workspace. Words that are not packed
+// stay in the workspace of a team, because the step selects one of four by an index. A CPU's workspace is on the stack anyway.
 template <class Kind> constexpr bool OWN =
     // mutant(swap <=, swap ==, swap &&, swap ?, constant): speed only
     TEAM == 1 ? ROWS_ON_CHIP && REGISTERS_HAVE_NO_INDEX && sizeof(KeptRows<Kind, own_count(Kind::COUNT)>) <= MOST_LOCAL_BYTES
               : PACKED<Kind> && FEW_HEADS<Kind> && own_count(Kind::COUNT) <= FEW_OWN;  // mutant(swap <=, swap &&): speed only
 template <class Kind> using OwnRows = typename Choose<OWN<Kind>, KeptRows<Kind, own_count(Kind::COUNT)>, NoRows>::type;
 
-// What is near while a launch runs (batch.cuh says where). Without ROWS_ON_CHIP it is NoRows: rewards and actions are in global
-// memory, and so are the returns of members with many agents, whose actions are drawn in every step.
+// Rows that are on chip during a launch (batch.cuh). Without ROWS_ON_CHIP this is NoRows: rewards and actions are in global memory.
+// If threads have many agents, returns are in global memory, too, and random bits are drawn in every step.
 template <class Kind> struct OnChipRows {
   alignas(16) float reward[Kind::COUNT];
   alignas(16) typename Kind::Action action[Kind::COUNT * Kind::HEADS];
@@ -81,20 +83,20 @@ template <class Kind> struct OnChipRows {
 };
 template <class Kind> using WorkRows = typename Choose<ROWS_ON_CHIP, OnChipRows<Kind>, NoRows>::type;
 
-// Where a group's KeptRows are, if there are any (HAS_KEPT_ROWS): a member's own, or in the workspace.
+// The KeptRows of a group, if there are any (HAS_KEPT_ROWS): a thread's own, or those in the workspace.
 template <class Kind> constexpr bool HAS_KEPT_ROWS = OWN<Kind> || ROWS_ON_CHIP;
-template <class Kept, class Near> DEVICE Kept& kept_rows(Kept& own, Near&) { return own; }
-template <class Kind> DEVICE auto& kept_rows(NoRows&, OnChipRows<Kind>& near) { return near.kept; }
+template <class Kept, class OnChip> DEVICE Kept& kept_rows(Kept& own, OnChip&) { return own; }
+template <class Kind> DEVICE auto& kept_rows(NoRows&, OnChipRows<Kind>& on_chip) { return on_chip.kept; }
 
-// A team of one prefetches the given actions of the next step.
+// Whether the given actions of the next step are prefetched: by a team of one.
 constexpr bool FETCHED = TEAM == 1 && ROWS_ON_CHIP;  // mutant(swap ==): speed only
 template <class Kind>
-DEVICE void fetch_actions_of(const Team team, OnChipRows<Kind>& near, const GroupRows<Kind>& rows, const size_type row) {
-  copy_words<Kind::COUNT * Kind::HEADS>(team, near.action, rows.action + row * (Kind::COUNT * Kind::HEADS));
+DEVICE void fetch_actions_of(const Team team, OnChipRows<Kind>& on_chip, const GroupRows<Kind>& rows, const size_type row) {
+  copy_words<Kind::COUNT * Kind::HEADS>(team, on_chip.action, rows.action + row * (Kind::COUNT * Kind::HEADS));
 }
 
-// Calls visit(k, i, head) for heads that this member draws actions of: those of its k-th agent i; or, of many heads, any, so that
-// the team's members draw as many each, and what they store lies side by side.
+// Call visit(k, i, head) for the heads whose actions this thread draws, where agent i is the thread's k-th one. Few heads are those
+// of the thread's own agents. Many heads are dealt to the threads in turn, which balances the work and coalesces the stores.
 template <class Kind, class Visit> DEVICE void each_head(const Team team, const Visit visit) {
   if constexpr (FEW_HEADS<Kind>) {
     FOR_OWN(team, k, i, Kind::COUNT) {
@@ -108,7 +110,7 @@ template <class Kind, class Visit> DEVICE void each_head(const Team team, const 
   }
 }
 
-// Draws the 32-bit random integers of the next four steps' actions (struct Drawn).
+// Draw the random bits of the actions of the next four steps (struct Drawn).
 template <class Kind, class Kept> DEVICE void draw_ahead(const Team team, Kept& kept, const Random& random) {
   if constexpr (HAS_KEPT_ROWS<Kind>) {
     each_head<Kind>(team, [&](const int k, const int i, const int head) INLINED {
@@ -128,13 +130,13 @@ DEVICE auto drawn_action(Kept& kept, int k, int i, int head, const Random& rando
   }
 }
 
-// Puts this step's actions where `env.NAME.action` reads them: drawn at random, or taken from the batch.
-template <bool RANDOM, class Kind, class Near, class Kept>
-DEVICE void take_actions(const Team team, Group<Kind>& group, const GroupRows<Kind>& rows, Near& near, Kept& kept,
+// Set the actions of this step that `env.NAME.action` reads: drawn at random, or those of the batch.
+template <bool RANDOM, class Kind, class OnChip, class Kept>
+DEVICE void take_actions(const Team team, Group<Kind>& group, const GroupRows<Kind>& rows, OnChip& on_chip, Kept& kept,
                          const size_type row, const Random& random, const u32 word_of_four, const int num_envs) {
   constexpr int COUNT = Kind::COUNT, HEADS = Kind::HEADS;
   typename Kind::Action* action = rows.action + row * (COUNT * HEADS);
-  if constexpr ((RANDOM && ROWS_ON_CHIP) || FETCHED) action = near.action;
+  if constexpr ((RANDOM && ROWS_ON_CHIP) || FETCHED) action = on_chip.action;
   if constexpr (RANDOM) {
     const u8* mask = nullptr;
     if constexpr (Kind::MASKED) mask = rows.action_mask + ((i64)row - num_envs) * (COUNT * Kind::CHOICES);
@@ -146,10 +148,10 @@ DEVICE void take_actions(const Team team, Group<Kind>& group, const GroupRows<Ki
   group.action_row = action;
 }
 
-// Points the group at row (t, e) and sets its rewards to 0.
-template <class Kind, class Near>
-DEVICE void begin_rows(const Team team, Group<Kind>& group, const GroupRows<Kind>& rows, Near& near, const size_type row) {
-  if constexpr (ROWS_ON_CHIP) group.reward_row = near.reward;
+// Set the group's row pointers to row (t, e), and its rewards to 0.
+template <class Kind, class OnChip>
+DEVICE void begin_rows(const Team team, Group<Kind>& group, const GroupRows<Kind>& rows, OnChip& on_chip, const size_type row) {
+  if constexpr (ROWS_ON_CHIP) group.reward_row = on_chip.reward;
   else group.reward_row = rows.reward + row * Kind::COUNT;
   if constexpr (Kind::LEAVES) {
     group.active_row = rows.active + row * Kind::COUNT;
@@ -158,15 +160,15 @@ DEVICE void begin_rows(const Team team, Group<Kind>& group, const GroupRows<Kind
   FOR_OWN(team, k, i, Kind::COUNT) group.reward_row[i] = 0.0f;
 }
 
-// The returns so far of agent i of environment e, a member's k-th one.
+// Return so far of agent i of environment e. This is the thread's k-th agent.
 template <class Kind, class Kept>
 DEVICE float& return_at(Kept& kept, const GroupRows<Kind>& rows, const int e, const int k, const int i) {
   if constexpr (HAS_KEPT_ROWS<Kind>) return kept.returns[kept.slot(k, i)];
   else return rows.returns[(size_type)e * Kind::COUNT + i];
 }
 
-// Adds this step's rewards to the returns, and stores the returns of an episode that is over. (The return of a single agent is
-// stored later, in one record with the episode's length: `commit` in phases.cuh.)
+// Add the rewards of this step to the returns, and store the returns of an episode that is over. The return of a single agent is
+// stored later, in one record with the episode's length (`commit` in phases.cuh).
 template <class Kind, class Kept>
 DEVICE void end_rows(const Team team, Group<Kind>& group, const GroupRows<Kind>& rows, Kept& kept, const size_type row,
                      const int e, const bool over, const bool record, float& sum) {
@@ -178,29 +180,29 @@ DEVICE void end_rows(const Team team, Group<Kind>& group, const GroupRows<Kind>&
   }
 }
 
-// Stores the near rows of this step. All stores stand together at its end: spread over the step, each would make the next
-// instructions wait, as a store holds its registers. Each member stores only what it wrote itself: before the next sync others
-// overwrite theirs with the next step's actions.
+// Store the on-chip rows of this step. All stores are at the end of the step, because a store holds its registers: stores spread
+// over the step would each stall later instructions. Each thread stores only entries that it wrote itself. No sync follows, so that
+// other threads may already overwrite theirs with the actions of the next step.
 template <bool RANDOM, class Kind>
-DEVICE void store_rows(const Team team, OnChipRows<Kind>& near, const GroupRows<Kind>& rows, const size_type row) {
+DEVICE void store_rows(const Team team, OnChipRows<Kind>& on_chip, const GroupRows<Kind>& rows, const size_type row) {
   constexpr int COUNT = Kind::COUNT, HEADS = Kind::HEADS;
   if constexpr (TEAM == 1) {
-    copy_words<COUNT>(team, rows.reward + row * COUNT, near.reward);
-    if constexpr (RANDOM) copy_words<COUNT * HEADS>(team, rows.action + row * (COUNT * HEADS), near.action);
+    copy_words<COUNT>(team, rows.reward + row * COUNT, on_chip.reward);
+    if constexpr (RANDOM) copy_words<COUNT * HEADS>(team, rows.action + row * (COUNT * HEADS), on_chip.action);
   } else {
     FOR_OWN(team, k, i, COUNT) {
-      rows.reward[row * COUNT + i] = near.reward[i];
+      rows.reward[row * COUNT + i] = on_chip.reward[i];
       if constexpr (RANDOM && FEW_HEADS<Kind>) {
-        for (int at = i * HEADS; at < (i + 1) * HEADS; ++at) rows.action[row * (COUNT * HEADS) + at] = near.action[at];
+        for (int at = i * HEADS; at < (i + 1) * HEADS; ++at) rows.action[row * (COUNT * HEADS) + at] = on_chip.action[at];
       }
     }
     if constexpr (RANDOM && !FEW_HEADS<Kind>) {
-      for (int at : team.each(COUNT * HEADS)) rows.action[row * (COUNT * HEADS) + at] = near.action[at];
+      for (int at : team.each(COUNT * HEADS)) rows.action[row * (COUNT * HEADS) + at] = on_chip.action[at];
     }
   }
 }
 
-// Moves the returns from the batch to the workspace and back. Each thread moves those of its own agents.
+// Load the returns of the thread's own agents from the batch, and store them again.
 template <class Kind, class Kept>
 DEVICE void load_returns(const Team team, Kept& kept, const GroupRows<Kind>& rows, const int e) {
   if constexpr (HAS_KEPT_ROWS<Kind>) {

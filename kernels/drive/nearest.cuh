@@ -1,8 +1,10 @@
-// nearest.cuh -- The K nearest of many, kept in registers in ascending order: exactly, or faster with a test for ambiguity.
+// nearest.cuh -- Select the K nearest of many candidates, in registers, in ascending order: exactly (Nearest), or faster with
+// quantized distances and a test for ambiguity (NearestWords).
 #pragma once
 #include "drive/math.cuh"
 
-// Type of whole numbers up to MOST: 32 bits if they suffice and agents are many, because only then it pays. Otherwise 64 bits.
+// Type of integers up to MOST: 32 bits if they suffice and there are many agents, otherwise 64 bits. With few agents 32 bits are
+// not faster.
 template <u64 MOST> using Whole = typename Choose<(NUM_AGENTS > 32 && MOST < 0xffffffffull), u32, u64>::type;
 
 // Return the i of [0, COUNT) with the least distance(i), a whole number up to MOST. A tie goes to the lower i. All threads call it.
@@ -16,7 +18,7 @@ template <int COUNT, u64 MOST, class Distance> DEVICE int nearest_of(const Team 
   return (int)(team.min(least) % COUNT);
 }
 
-// Minimum and maximum of two positive normal numbers, in one instruction.
+// Minimum and maximum of two positive normal floats, in one instruction.
 namespace math {
 #ifdef __CUDACC__
 DEVICE float lesser(float a, float b) { return fminf(a, b); }
@@ -31,7 +33,7 @@ template <class F> DEVICE F greater(F a, F b) { return a > b ? a : b; }  // muta
 #endif
 }  // namespace math
 
-// Sorted by (distance, id), in any order of insertion.
+// The K least candidates, sorted by (distance, id). The result does not depend on the order of insertion.
 template <class Distance, int K> struct Nearest {
   Distance distance[K];  // ascending, `far` in free places
   int id[K];             // -1 in free places
@@ -65,9 +67,10 @@ template <class Distance, int K> struct Nearest {
   }
 };
 
-// The same for a third of the work. One word holds a distance, rounded to a whole number of parts of `bound`, and in its lower bits
-// an id of [0, IDS). If two distances are rounded to the same number, `sure` is false, and the order must be found in another way.
-// Words are positive normal floats, because a CPU computes the minimum of two vectors of floats fastest. F is float or floats.
+// The same for a third of the work. A word has a distance, quantized to an integer number of steps of `bound` / MOST, in its upper
+// bits, and an id of [0, IDS) in its lower bits. If two distances are quantized to the same integer, `sure` is false, and the
+// caller must sort exactly. Words are positive normal floats, because a CPU computes the minimum of two float vectors fastest. F is
+// float or floats.
 template <class F, int K, int IDS> struct NearestWords {
   static constexpr int bits_of(int n) { return n <= 1 ? 0 : 1 + bits_of((n + 1) / 2); }
   static constexpr int ID_BITS = bits_of(IDS);
@@ -101,7 +104,7 @@ template <class F, int K, int IDS> struct NearestWords {
   // mutant(swap - 2): may take the slow way
   DEVICE bool far() const { return ((math::bits(word[K - 1]) - LEAST) >> ID_BITS) >= (u32)MOST; }
   static DEVICE int id(float word) { return (int)((math::bits(word) - LEAST) & ((1u << ID_BITS) - 1u)); }
-  // Whether there are K whose order is certain: no two neighbours among the K + 1 words have the same number. Free places have the
+  // Whether there are K whose order is certain: no two neighbors among the K + 1 words have the same number. Free places have the
   // same number, so that fewer than K are never sure. For words that are floats.
   DEVICE bool sure() const {
     const auto part = [&](int k) { return (math::bits(word[k]) - LEAST) >> ID_BITS; };

@@ -1,17 +1,17 @@
-// phases.cuh -- the phases of step.cuh for one environment in the hands of a team, of one thread or of many.
+// phases.cuh -- The phases of step.cuh for one environment, by a team of one or more threads.
 #pragma once
 #include "drive/step.cuh"
 
-// Whether all lanes of a warp draw the next episode's initial state ahead, as soon as one has used its own. Otherwise nearly every
-// step of 32 environments would run `reset` for one, and 31 lanes would wait.
+// Whether all lanes of a warp draw the initial state of their next episode together, as soon as one lane has consumed its own.
+// Otherwise nearly every step of 32 environments would run `reset` for one of them while 31 lanes wait.
 #ifdef __CUDACC__
 constexpr bool AHEAD = TEAM == 1 && STATE_ON_CHIP && !HAS_SHARED && !HAS_CACHE && sizeof(State) <= 64 && !PRINTS;
 #else
 constexpr bool AHEAD = false;
 #endif
 
-// On a CPU the functions of an environment with a struct Shared are compiled once for all kernels, as they are most of the compiler's
-// work. Those of smaller environments are inlined, up to a third faster.
+// On a CPU, the functions of an environment with a struct Shared are not inlined, so that all kernels share one copy. They are most
+// of the compiler's work. The functions of smaller environments are inlined, which is up to a third faster.
 #ifdef __CUDACC__
 #define ONCE(type, name) DEVICE type name##_once(Env& env) { return name(env); }
 #else
@@ -28,7 +28,7 @@ ONCE(void, observe)
 ONCE(void, reset)
 #undef ONCE
 
-// Observes into row `row`; what is near waits for `keep` or `commit`.
+// Call `observe` for row `row`. Observations that are on chip are stored later, by `keep` or `commit`.
 DEVICE void observe_into(Env& env, const Batch& batch, const Observations& observations, const View view, const size_type row) {
   observations.row(env, view, row);
   each_group([&](auto kind, auto& group, const auto& rows) INLINED {
@@ -39,14 +39,14 @@ DEVICE void observe_into(Env& env, const Batch& batch, const Observations& obser
     }
   }, env, batch.rows);
   observe_once(env);
-  each_group([&](auto kind, const auto& group) INLINED {  // agents' numbers, one-hot behind their own entries
+  each_group([&](auto kind, const auto& group) INLINED {  // append the agent's one-hot id to its own entries
     if constexpr (kind.AGENT_IDS) {
       for (int n : env.team.each(kind.COUNT * kind.COUNT)) {
         group.obs_row[n / kind.COUNT * kind.OBS + kind.OWN_OBS + n % kind.COUNT] = n / kind.COUNT == n % kind.COUNT;
       }
     }
   }, env);
-  env.team.sync();
+  env.team.sync();  // observations are written before other threads store them
 }
 
 DEVICE void begin_episode(Env& env, Clock& clock) {
@@ -55,10 +55,10 @@ DEVICE void begin_episode(Env& env, Clock& clock) {
   env.metrics = Metrics{};
   env.random.episode = clock.episode; env.random.step = 0; env.random.purpose = RESET;
   reset_once(env);
-  env.team.sync();
+  env.team.sync();  // the state is written before other threads observe it
 }
 
-// Draws the state that the next episode begins with.
+// Draw the initial state of the next episode.
 DEVICE void draw_start(const Env& env, const Clock& clock, State& start) {
   const Random random{env.random.seed, env.random.env, clock.episode, 0u, RESET};
   Env fresh{{}, env.team, start, env.shared, CACHE_FROM(env.cache) env.params, TABLE_FROM(env.table) random, 0,
@@ -66,14 +66,14 @@ DEVICE void draw_start(const Env& env, const Clock& clock, State& start) {
   reset(fresh);
 }
 
-// Sums the counts of the threads. Every thread gets the total.
+// Sum the metrics of all threads. Every thread gets the total.
 DEVICE Metrics total(const Team team, const Metrics& mine) {
   Metrics all = mine;
   each_count([&](int& count) INLINED { count = team.sum(count); }, all);
   return all;
 }
 
-// Copies a struct whose size is a multiple of 4 bytes.
+// Copy a struct whose size is a multiple of 4 bytes.
 template <class T> DEVICE void copy_struct(const Team team, T& to, const T& from) { copy_words<sizeof(T) / 4>(team, &to, &from); }
 
 DEVICE State& state_in_launch(Workspace& work, const Batch& batch, const int e) {
@@ -84,8 +84,8 @@ DEVICE State& state_in_launch(Workspace& work, const Batch& batch, const int e) 
 #endif
 }
 
-DEVICE Cache& on_chip_cache(OnChipCache& near, Cache&) { return near.value; }
-DEVICE Cache& on_chip_cache(NoRows&, Cache& far) { return far; }
+DEVICE Cache& on_chip_cache(OnChipCache& on_chip, Cache&) { return on_chip.value; }
+DEVICE Cache& on_chip_cache(NoRows&, Cache& global) { return global; }
 
 #define MAKE_ENV(clock, cache) \
   Env env{{}, team, state_in_launch(work, batch, e), work.shared, CACHE_FROM(cache) batch.params, TABLE_FROM(batch.table) \
@@ -93,18 +93,18 @@ DEVICE Cache& on_chip_cache(NoRows&, Cache& far) { return far; }
           batch.max_episode_steps, math::Divisor((float)batch.max_episode_steps, batch.inverse_horizon), false, Metrics{}}; \
   PRINT_FROM(env, batch, e)
 
-// Begins a new episode where the mask says so (everywhere if there is none), or only observes (steps = 0).
+// Begin a new episode if the mask is null or set for this environment. With steps = 0, only observe the current state.
 DEVICE void reset_env(const Batch& batch, const Team team, Workspace& work, const int e) {
   if (batch.mask != nullptr && !batch.mask[e]) return;
   const bool begin = batch.steps != 0;
   Clock clock = batch.clock[e];
-  team.sync();  // all have read the clock; mutant(dropped sync): a sync comes before the clock is read
+  team.sync();  // the clock is read before the leader stores it; mutant(dropped sync): another sync comes before that store
   MAKE_ENV(clock, batch.cache[e]);
   if (begin) {
     begin_episode(env, clock);
   } else if constexpr (STATE_ON_CHIP) {
     copy_struct(team, env.state, batch.state[e]);
-    team.sync();
+    team.sync();  // the state is loaded before other threads observe it
   }
   const Observations observations(team, batch.rows, work.obs, e, batch.num_envs);
   observe_into(env, batch, observations, NEXT, e);
@@ -116,7 +116,7 @@ DEVICE void reset_env(const Batch& batch, const Team team, Workspace& work, cons
       for (int i : team.each(kind.COUNT)) rows.returns[(size_type)e * kind.COUNT + i] = 0.0f;
     }, batch.rows);
   }
-  team.sync();  // mutant(dropped sync): another sync follows
+  team.sync();  // the workspace is read before it is reused; mutant(dropped sync): another sync follows
 }
 
 template <bool RANDOM> struct TeamPhases {
@@ -126,21 +126,21 @@ template <bool RANDOM> struct TeamPhases {
   const Batch& batch;
   const Team team;
   Workspace& work;
-  const int e, until;    // actions of steps before `until` are fetched
-  // Arrays are outside of this struct, as local variables of their own: inside they would keep all of it out of registers.
+  const int e, until;    // environment, and end of the steps whose actions are prefetched
+  // Arrays are separate local variables, referenced from here. As members they would keep the whole struct out of registers.
   Env& env;
   EachGroup<OwnRows>& own;
-  OnChipState& start;      // of the next episode, if it is `drawn`
+  OnChipState& start;    // initial state of the next episode, valid if `drawn`
   const Observations& observations;
   Clock clock;
   bool drawn = false;
-  u32 has_final;         // whether the states that episodes end with are wanted
-  u32 near_lanes;        // of `near_any`
-  int first, t;          // the launch's first step, and this step, which is also its row
+  u32 has_final;         // whether final observations are requested
+  u32 near_lanes;        // lane mask of `near_any`
+  int first, t;          // first step of the launch, and the current step
   size_type row;
   bool ended, over, recorded, to_final;
-  int length;            // of the episode, if it is over
-  float sum;             // the return so far of the last agent, the only record if there is one agent
+  int length;            // length of the episode, if it is over
+  float sum;             // return so far of the thread's last agent. It is recorded if there is one agent
 
   DEVICE TeamPhases(const Batch& batch, const Team team, Workspace& work, const int e, const int until, Env& env,
                     EachGroup<OwnRows>& own, OnChipState& start, const Observations& observations, const Clock& clock)
@@ -154,8 +154,8 @@ template <bool RANDOM> struct TeamPhases {
     if (HAS_METRICS && team.leader()) env.metrics = batch.metrics[e];
     if constexpr (STATE_ON_CHIP) copy_struct(team, env.state, batch.state[e]);
     if constexpr (CACHE_ON_CHIP) copy_struct(team, on_chip_cache(work.cache, batch.cache[e]), batch.cache[e]);
-    each_group([&](auto, auto& mine, auto& near, const auto& rows) INLINED {
-      load_returns(team, kept_rows(mine, near), rows, e);
+    each_group([&](auto, auto& mine, auto& on_chip, const auto& rows) INLINED {
+      load_returns(team, kept_rows(mine, on_chip), rows, e);
     }, own, work.rows, batch.rows);
     if constexpr (RANDOM && !Observations::SPREAD) if (from == 0) observations.copy_first();
     if constexpr (!RANDOM && FETCHED) {
@@ -166,11 +166,11 @@ template <bool RANDOM> struct TeamPhases {
     hold(has_final);
     near_lanes = team.near_lanes();  // mutant(dropped statement): no lanes on a CPU
     // mutant(swap ==, constant): no lanes on a CPU
-    if constexpr (TEAM == 1) hold(near_lanes);  // else each step asks for the thread's index again, just before its stores
+    if constexpr (TEAM == 1) hold(near_lanes);  // otherwise each step recomputes the mask just before its stores
   }
 
   DEVICE void fetch(const size_type of_row) {
-    each_group([&](auto, auto& near, const auto& rows) INLINED { fetch_actions_of(team, near, rows, of_row); }, work.rows,
+    each_group([&](auto, auto& on_chip, const auto& rows) INLINED { fetch_actions_of(team, on_chip, rows, of_row); }, work.rows,
                batch.rows);
   }
 
@@ -181,25 +181,25 @@ template <bool RANDOM> struct TeamPhases {
     const u32 word_of_four = clock.time % 4;
     row = (size_type)t * batch.num_envs + e;
     const Random actions{env.random.seed, env.random.env, 0, clock.time / 4, ACTION};
-    if (RANDOM && (t == first || word_of_four == 0)) {  // of all agents together: one branch, and none waits for another
-      each_group([&](auto kind, auto& mine, auto& near) INLINED {
-        draw_ahead<decltype(kind)>(team, kept_rows(mine, near), actions);
+    if (RANDOM && (t == first || word_of_four == 0)) {  // for all agents in one branch, so that their draws overlap
+      each_group([&](auto kind, auto& mine, auto& on_chip) INLINED {
+        draw_ahead<decltype(kind)>(team, kept_rows(mine, on_chip), actions);
       }, own, work.rows);
     }
-    each_group([&](auto, auto& group, const auto& rows, auto& mine, auto& near) INLINED {
-      take_actions<RANDOM>(team, group, rows, near, kept_rows(mine, near), row, actions, word_of_four, batch.num_envs);
+    each_group([&](auto, auto& group, const auto& rows, auto& mine, auto& on_chip) INLINED {
+      take_actions<RANDOM>(team, group, rows, on_chip, kept_rows(mine, on_chip), row, actions, word_of_four, batch.num_envs);
     }, env, batch.rows, own, work.rows);
   }
 
   DEVICE void begin_step() {
-    each_group([&](auto, auto& group, const auto& rows, auto& near) INLINED { begin_rows(team, group, rows, near, row); },
+    each_group([&](auto, auto& group, const auto& rows, auto& on_chip) INLINED { begin_rows(team, group, rows, on_chip, row); },
                env, batch.rows, work.rows);
     clock.elapsed += 1;
     clock.time += 1;
     env.elapsed = clock.elapsed;
     env.last_step = clock.elapsed >= batch.max_episode_steps;
     env.random.episode = clock.episode - 1; env.random.step = clock.elapsed; env.random.purpose = DYNAMICS;
-    team.sync();
+    team.sync();  // actions and cleared rewards are written before `step` accesses them
   }
 
   DEVICE void step() {
@@ -211,8 +211,8 @@ template <bool RANDOM> struct TeamPhases {
 
   DEVICE void end_step() {
     sum = 0.0f;
-    each_group([&](auto, auto& group, const auto& rows, auto& mine, auto& near) INLINED {
-      end_rows(team, group, rows, kept_rows(mine, near), row, e, over, recorded, sum);
+    each_group([&](auto, auto& group, const auto& rows, auto& mine, auto& on_chip) INLINED {
+      end_rows(team, group, rows, kept_rows(mine, on_chip), row, e, over, recorded, sum);
     }, env, batch.rows, own, work.rows);
   }
 
@@ -223,7 +223,7 @@ template <bool RANDOM> struct TeamPhases {
       if constexpr (HAS_METRICS) batch.episode_metrics[row] = counted;
     }
     if constexpr (AHEAD) {
-      if (team.warp_any(over && autoreset() && !drawn)) {  // what others had drawn they draw again
+      if (team.warp_any(over && autoreset() && !drawn)) {  // other lanes repeat their draw, with the same result
         draw_start(env, clock, start.value);
         drawn = true;
       }
@@ -250,13 +250,14 @@ template <bool RANDOM> struct TeamPhases {
     if (SMALL && view == FINAL && !to_final) return;  // mutant(swap ==, swap && 1): SMALL is false on a CPU
     observe_into(env, batch, observations, view, row);
     observations.keep(view, row);
-    if (view == FINAL) team.sync();  // the near observation is written again; mutant(dropped sync): a reset in between has a sync
+    // mutant(dropped sync): a reset in between has a sync
+    if (view == FINAL) team.sync();  // final observations are stored before the next ones overwrite them on chip
   }
 
   DEVICE void commit() {
     observations.commit(row);
     if constexpr (ROWS_ON_CHIP) {
-      each_group([&](auto, auto& near, const auto& rows) INLINED { store_rows<RANDOM>(team, near, rows, row); }, work.rows,
+      each_group([&](auto, auto& on_chip, const auto& rows) INLINED { store_rows<RANDOM>(team, on_chip, rows, row); }, work.rows,
                  batch.rows);
     }
     if (ONE_AGENT && recorded && team.leader()) store_record(first_group(batch.rows).episode_return + row * RECORD, sum, length);
@@ -270,22 +271,22 @@ template <bool RANDOM> struct TeamPhases {
   }
 
   DEVICE void store() {
-    team.sync();  // mutant(dropped sync): another sync follows
+    team.sync();  // the last step is complete before its state is stored; mutant(dropped sync): another sync follows
     if constexpr (STATE_ON_CHIP) copy_struct(team, batch.state[e], env.state);
     if constexpr (CACHE_ON_CHIP) copy_struct(team, batch.cache[e], on_chip_cache(work.cache, batch.cache[e]));
-    each_group([&](auto, auto& mine, auto& near, const auto& rows) INLINED {
-      store_returns(team, kept_rows(mine, near), rows, e);
+    each_group([&](auto, auto& mine, auto& on_chip, const auto& rows) INLINED {
+      store_returns(team, kept_rows(mine, on_chip), rows, e);
     }, own, work.rows, batch.rows);
     if constexpr (HAS_METRICS) {
       const Metrics counted = total(team, env.metrics);
       if (team.leader()) batch.metrics[e] = counted;
     }
     if (team.leader()) batch.clock[e] = clock;
-    team.sync();  // mutant(dropped sync): another sync follows
+    team.sync();  // the workspace is read before it is reused; mutant(dropped sync): another sync follows
   }
 };
 
-// Steps [from, until) of one environment, actions given (T, N, ...) or drawn at random.
+// Take steps [from, until) of one environment, with actions given (T, N, ...) or drawn at random.
 template <bool RANDOM>
 DEVICE void advance_env(const Batch& batch, const Team team, Workspace& work, const int e, const int from, const int until) {
   const Observations observations(team, batch.rows, work.obs, e, batch.num_envs);

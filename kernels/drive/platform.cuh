@@ -26,7 +26,7 @@
 //               that divides the size. store_words: the same by streaming stores
 //   launches    programmatic dependent launch. await_previous(): waits until the writes of the previous launch are visible.
 //               release_next(): the next may start
-//   SIDE_FLOATS floats that one thread computes in one vector (neighbours.cuh)
+//   SIDE_FLOATS floats that one thread computes in one vector (neighbors.cuh)
 //   KERNEL_OF_STEPS(name, Call, size, lanes, steps, piece, body): a kernel (launch.cuh)
 //   KERNEL_AHEAD(name, Call, size, body): a kernel that calls await_previous() itself (launch.cuh)
 //   KERNEL_OF_WARP_SETS(name, Call, size, Block, load, body): a kernel of warp sets, whose blocks' memory is a Block

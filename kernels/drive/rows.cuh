@@ -1,17 +1,18 @@
-// rows.cuh -- writes an agent's row of observations from its first entry to its last.
+// rows.cuh -- Write an agent's row of observations, from its first entry to its last.
 //
 //   RowWriter<SIZE, COUNT> row(env, seen.mine, env.NAME.obs(seen.i));   // struct Shared has a `Stage stage`
-//   row.put(x).put(y).put_each([&](int k) { ... })   // the entries of k = 0 .. COUNT - 1; it may ask for more, and drops those
+//   row.put(x).put(y).put_each([&](int k) { ... })   // COUNT entries. The function may also be called for k >= COUNT
 //      .put(time);
 //
-// On a GPU a store of 32 lanes to 32 rows is 32 requests to the cache, which takes a fixed number a second, of any size. So rows
-// are made in shared memory as a whole (storage/direct.cuh), or in chunks (storage/staged.cuh): then all members of a warp write
-// equally many rows together, and `mine` says whether this one has a row. The next entry's number is part of a writer's type, so
-// that entries wait in registers for one store. PlainRow, for longer rows, may be written by any member at any time.
+// On a GPU, a store of 32 lanes to 32 rows is 32 requests to the cache, whose number per second is limited, whatever their size.
+// Rows are therefore composed in shared memory, either completely (storage/direct.cuh) or in chunks (storage/staged.cuh). With
+// chunks, all threads of a warp must write equally many rows, and `mine` is false for a thread without a row. The index of the next
+// entry is part of a writer's type, so that entries are collected in registers until they fill one store. PlainRow is for longer
+// rows, and has no such restrictions: any thread may write one at any time.
 #pragma once
 #include "drive/storage/staged.cuh"
 
-// Whether `mine` holds for any of the members whose rows leave together.
+// Whether `mine` holds for any of the threads whose rows are stored together.
 // mutant(swap ?): ROWS_STAGED is 0 on a CPU
 DEVICE bool rows_any(const Team team, bool mine) { return ROWS_STAGED ? team.warp_any(mine) : mine; }
 
@@ -30,7 +31,7 @@ template <int COUNT> struct PlainRow {
 
 #ifdef __CUDACC__
 template <int SIZE, int COUNT> struct RowWriter {
-  // As many entries as one store takes.
+  // Number of entries of one store.
   static constexpr int BYTES = SIZE * sizeof(obs_t), ALIGNED = BYTES % 16 == 0 ? 16 : BYTES % 8 == 0 ? 8 : 4;
   static constexpr int ENTRIES = BYTES % 4 == 0 ? ALIGNED / sizeof(obs_t) : 1;
   typedef typename Choose<ALIGNED == 16, int4, typename Choose<ALIGNED == 8, int2, int>::type>::type Word;
@@ -58,7 +59,7 @@ template <int SIZE, int COUNT> struct RowWriter {
     piece.entry[AT % ENTRIES] = x;
     if constexpr ((AT + 1) % ENTRIES == 0) storage.template put<AT + 1 - ENTRIES>(piece);
   }
-  // In halves of halves, since compilers limit the depth of templates.
+  // Recursion by halves, because compilers limit the depth of template instantiation.
   template <int AT, int HOW_MANY, int FIRST, class Entry> DEVICE void put_some(Entry entry) {
     if constexpr (HOW_MANY == 1) {
       put_at<AT + FIRST>(entry(FIRST));
@@ -80,7 +81,7 @@ template <int SIZE, int COUNT> struct RowWriter {
   }
   template <class Entry> DEVICE RowWriter& put_each(Entry entry) {
     if (!mine) return *this;
-    float kept[side(COUNT)];  // whole vector registers
+    float kept[side(COUNT)];  // rounded up to whole vectors, so that the loop is vectorized without a remainder
     for (int k = 0; k < side(COUNT); ++k) kept[k] = entry(k);
     row.put_each([&](int k) INLINED { return kept[k]; });
     return *this;

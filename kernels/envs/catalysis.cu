@@ -5,7 +5,7 @@
 //   reward  minus the energy of the cell entered, in units of 20 eV. A move out of the slab of known energies costs 1. Both are
 //           clamped to [min_reward, 0]. TERMINAL_REWARD is then added at the target. Energies are relative to a reference
 //
-// x and y are periodic. z is periodic too if an atom may leave the slab (FLAT). Otherwise such a move is cancelled.
+// x and y are periodic. z is periodic too if an atom may leave the slab (FLAT). Otherwise such a move is canceled.
 constexpr int COORDINATES = 3 * ATOMS;
 struct Params { float min_reward; };
 struct State { Array<int, COORDINATES> position; float highest; };
@@ -51,7 +51,7 @@ DEVICE bool step(Env& env) {
     inside &= (to[k] >= first(k)) & (to[k] < first(k) + length(k));
     cell = cell * length(k) + to[k] - first(k);
   }
-  // Its energy, and the move itself unless it is cancelled.
+  // Its energy, and the move itself unless it is canceled.
   const float energy = env.table.energy[inside ? cell : 0];
   const float cost = inside ? energy * COST_OF_EV : 1.0f, highest = inside ? math::max(energy, s.highest) : s.highest;
   bool reached = true;

@@ -26,7 +26,7 @@ DEVICE u64 landing(u64 taken, int column) {
   return (taken + (1ull << 7 * column)) & column_bits & ~taken;
 }
 
-// Four in line: the bits of neighbours in a column, a row or a diagonal are 1, 7, 6 or 8 apart.
+// Four in line: the bits of neighbors in a column, a row or a diagonal are 1, 7, 6 or 8 apart.
 DEVICE bool four_in_line(u64 discs) {
   u64 found = 0;
   UNROLL for (int direction = 0; direction < 4; ++direction) {

@@ -18,13 +18,13 @@ struct State {
   Array<float, NUM_AGENTS> x, y, speed, direction, acceleration;
   Array<int, NUM_AGENTS> active;
 };
-#include "drive/neighbours.cuh"
+#include "drive/neighbors.cuh"
 struct Shared {
   Array<int, NUM_TAGGERS> tags;  // runners that each tagger has tagged in this step
-  Neighbours<NUM_AGENTS, (OTHERS > 0 ? OTHERS : 1)> near;
+  Neighbors<NUM_AGENTS, (OTHERS > 0 ? OTHERS : 1)> near;
   Stage stage;                   // staging buffers of observation rows
 };
-struct Cache { NeighbourCache<NUM_AGENTS> near; };
+struct Cache { NeighborCache<NUM_AGENTS> near; };
 #include "drive/env.cuh"
 
 DEVICE bool is_tagger(int i) { return i < NUM_TAGGERS; }

@@ -44,7 +44,7 @@ template <bool RELU> DEVICE float activation_gradient(float y) {
   else return APPROXIMATE ? math::fma(-y, y, 1.0f) : 1.0f - y * y;
 }
 
-// Entry d of an observation as the network sees it: normalised and clipped to [-10, 10], or `x` if `center` is null.
+// Entry d of an observation as the network sees it: normalized and clipped to [-10, 10], or `x` if `center` is null.
 DEVICE float normalize_entry(float x, const float* center, const float* scale, int d) {
   return center == nullptr ? x : math::clamp((x - center[d]) * scale[d], -10.0f, 10.0f);
 }

@@ -46,7 +46,9 @@ constexpr int TENSORS = 2 * TOWERS * PARTS_OF_TOWER;  // weights and biases in t
 
 // Whether a chunk's gradient stores the layer's weights transposed, so that zeros of observations can be skipped.
 constexpr bool turned(const int layer) { return ALONE && OBSERVES && layer == 0; }
-constexpr int chunk_weights(const int in, const int out, const int layer) { return turned(layer) ? in * padded(out) : out * padded(in); }
+constexpr int chunk_weights(const int in, const int out, const int layer) {
+  return turned(layer) ? in * padded(out) : out * padded(in);
+}
 
 enum Size { FORWARD_PACKED, BACKWARD_PACKED, GRADIENT, CHUNK, GRADIENT_ROWS, OUTPUTS };
 // Size of the layers before (tower, layer): floats of either part of `packed`, of `gradients`, of a chunk or of one row of a tile.
@@ -71,7 +73,7 @@ constexpr int before(const Size what, const int tower, const int layer) {
 template <int T, int L> struct Layer {
   static constexpr int IN = WIDTH[T][L], OUT = WIDTH[T][L + 1], IN_PAD = padded(IN), OUT_PAD = padded(OUT);
   static constexpr bool FIRST = L == 0, LAST = L == LAYERS - 1, ACTIVATED = !LAST || ACTIVATE_LAST;
-  static constexpr bool NORMALISED = LAYER_NORM && !LAST;
+  static constexpr bool NORMALIZED = LAYER_NORM && !LAST;
   // Its weights are tensor 2 * NUMBER of the network, its biases the next one. Those of a normalization follow.
   static constexpr int NUMBER = T * PARTS_OF_TOWER + (1 + LAYER_NORM) * L;
   static constexpr int FORWARD_BEFORE = before(FORWARD_PACKED, T, L);  // offset in `packed`

@@ -3,8 +3,8 @@
 // Block b of B has environments [b N / B, (b + 1) N / B), counted over all processes. It permutes its rows, (T, its environments,
 // agents) of all groups that share the policy, or its sequences of T rows, and gives the m-th part of them to minibatch m. This is
 // a stratified shuffle. A chunk is the rows of one block in one minibatch. Gradients are added in a fixed order: the rows of a
-// chunk, then the chunks within each of P parts of neighbouring blocks, then the parts (update.cu). A split is a range of
-// neighbouring blocks whose gradient one team adds up. Splits are computed in parallel, as in a split-K matrix product. Their
+// chunk, then the chunks within each of P parts of neighboring blocks, then the parts (update.cu). A split is a range of
+// neighboring blocks whose gradient one team adds up. Splits are computed in parallel, as in a split-K matrix product. Their
 // gradients are `partial_sums`. Bits therefore depend only on the total N, on T and on the number of minibatches.
 // Letters: T steps, N environments of this process, R rows of all groups of this process, E epochs, M minibatches per epoch, B
 // blocks of all processes.
@@ -22,7 +22,7 @@ struct Moments {
 };
 
 struct Learn {
-  int num_envs, steps, blocks, splits;   // N, T, blocks of this process, splits into which neighbouring blocks are grouped
+  int num_envs, steps, blocks, splits;   // N, T, blocks of this process, splits into which neighboring blocks are grouped
   int all_envs, all_blocks;           // N, B of all processes
   int first_block, envs_before;       // index of this process's first block among all, environments in the blocks before it
   int epochs, minibatches, epoch, minibatch;  // E, M, and the current ones
@@ -34,7 +34,7 @@ struct Learn {
   const float* ent_coef;              // (1)
   const float* vf_coef;               // (1)
   const float* skip;                  // (1): if 1, the kernel returns immediately
-  const float* center;                // (OBS): means for normalising observations, or null
+  const float* center;                // (OBS): means for normalizing observations, or null
   const float* scale;                 // (OBS): reciprocal deviations
   const float* packed;                // packed weights (layers.cuh)
   int* order;                         // (E, R): rows in the order of learning, block after block

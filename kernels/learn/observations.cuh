@@ -24,7 +24,7 @@ struct Forward {
   int teams;                   // number of teams that divide the tiles. Each team loads the weights once
   const void* obs;          // (N, C) or (T, N, C) rows of observed.cuh
   const i64* at;            // (slots, N): steps in [0, T), or null
-  const float* center;      // (OBS): means for normalising observations, or null
+  const float* center;      // (OBS): means for normalizing observations, or null
   const float* scale;       // (OBS): reciprocal deviations
   const float* packed;      // packed weights (layers.cuh)
   float* parameters;        // (rows, PARAMETERS) or null. Not written if actions are drawn

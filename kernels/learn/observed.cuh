@@ -32,7 +32,7 @@ DEVICE float entry_of(const Observed* row, const int d) { return row[d]; }
 constexpr int observed_row(const int entries) { return entries; }
 #endif
 
-// Entries of a row that a thread reads at once. Floats are read one by one, so that neighbouring threads read neighbouring floats.
+// Entries of a row that a thread reads at once. Floats are read one by one, so that neighboring threads read neighboring floats.
 constexpr int OBS_AT_ONCE = OBSERVED == OBSERVED_FLOATS ? 1 : 8, OBS_ACROSS = (OBS + OBS_AT_ONCE - 1) / OBS_AT_ONCE;
 // Call visit(d, entry d) for OBS_AT_ONCE entries from `first` on, which is a multiple of OBS_AT_ONCE.
 template <class Visit> DEVICE void each_at_once(const Observed* row, const int first, Visit visit) {

@@ -1,6 +1,6 @@
 // statistics.cu -- Mean and variance of the columns of an array, and the discounted returns whose deviation scales rewards.
 //
-// A chunk is the rows of one block (minibatches.cuh) in one slice of neighbouring steps. The rows of a chunk are added in order,
+// A chunk is the rows of one block (minibatches.cuh) in one slice of neighboring steps. The rows of a chunk are added in order,
 // then the chunks. Bits therefore depend only on the total numbers of environments, steps and agents. Running totals are in double
 // precision.
 // Source: Chan, Golub & LeVeque 1979, "Updating formulae and a pairwise algorithm for computing sample variances".

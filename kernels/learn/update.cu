@@ -57,6 +57,7 @@ DEVICE void reduce_segments(const Update& call, const Team team, Workspace& work
   if (last) inputs.load(call);  // mutant(dropped condition): more work, same result
   // RAdam's factor is computed by the last thread, which often has no splits to add.
   if (last && call.rectified && team.rank == TEAM - 1) work.factor = rectification(inputs.step);
+  // Sum the splits of each part.
   const int of_segment = call.parts * ACROSS;
   for (int k : team.each(segments * of_segment)) {
     const int segment = call.segments == 1 ? 0 : k / of_segment, within = k - segment * of_segment;
@@ -81,7 +82,8 @@ DEVICE void reduce_segments(const Update& call, const Team team, Workspace& work
     return;
   }
   if (last) inputs.made = corrections_of(inputs.made, inputs.step);  // mutant(dropped condition): more work, same result
-  team.sync();
+  team.sync();  // sums of the parts are written before they are added
+  // Add the parts.
   for (int k : team.each(segments * ACROSS)) {
     const int segment = k / ACROSS, lane = k % ACROSS * SIDE;
     Side total{}, more;
@@ -92,7 +94,8 @@ DEVICE void reduce_segments(const Update& call, const Team team, Workspace& work
     total.store(call.total + (begin_segment + segment) * LANES + lane);
     total.store(work.sum[segment] + lane);
   }
-  team.sync();
+  team.sync();  // sums of the segments are written before they are squared
+  // Sum the squares, and store the step size.
   for (int segment : team.each(last ? segments - 1 : segments)) {
     float square = 0.0f;
     for (int j = 0; j < LANES; ++j) square = math::fma(work.sum[segment][j], work.sum[segment][j], square);
@@ -257,6 +260,7 @@ DEVICE void update_rows(const Update& call, const Team team, Workspace& work, co
       }
       own.take_step(row, k, step);
     }
+    // The row's weights are written before they are packed.
     team.sync();  // mutant(dropped sync, dropped statement): each thread packs the weights that it wrote
     pack_row(call, team, r);
   }

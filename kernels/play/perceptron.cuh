@@ -41,7 +41,7 @@ template <class Network, int T, int L> constexpr int weights_before() {
 // A network's weights in global memory.
 template <class Network> struct Source {
   const float* packed;  // packed weights (learn/update.cu)
-  const float* center;  // (OBS): means for normalising observations, or null
+  const float* center;  // (OBS): means for normalizing observations, or null
   const float* scale;   // (OBS): reciprocal deviations
 };
 
@@ -175,13 +175,14 @@ template <class Network, int L> DEVICE void compute_layer(const WarpSet warps, T
   constexpr int ROWS = Part::ROWS, DOWN = Part::DOWN, ACROSS = Part::ACROSS, IN = First::IN, SECOND = Network::TOWERS - 1;
   constexpr int IN_STRIDE = Rows::template numbers_stride<L>(), OUT_STRIDE = Rows::template results_stride<L>();
   for (int part = warps.rank; part < Part::COLUMNS * Part::ACROSS_ALL; part += WarpSet::SIZE) {
+    // Locate this thread's part: rows from m on, columns from n on, in one of the two towers.
     const int column = part % Part::COLUMNS, m = part / Part::COLUMNS * DOWN;
     const bool second = SECOND && column >= Part::FIRST_COLUMNS;
     const int n = (column - (second ? Part::FIRST_COLUMNS : 0)) * ACROSS, wide = second ? Last::OUT_PAD : First::OUT_PAD;
     const float* const from = tile.template numbers<L>(second);
     float* const to = tile.template results<L>(second) + m * OUT_STRIDE + n;
     const float* const weights = layers + n + (second ? weights_before<Network, SECOND, L>() : weights_before<Network, 0, L>());
-    const float* rows[DOWN];  // in a part with fewer rows the last one replaces those that are missing
+    const float* rows[DOWN];  // if the part has fewer rows, the last one replaces missing ones
     float sum[DOWN][ACROSS];
     // Initialize the accumulators with the biases.
     const Pack<ACROSS> biases = *(const Pack<ACROSS>*)(weights + IN * wide);
@@ -189,6 +190,7 @@ template <class Network, int L> DEVICE void compute_layer(const WarpSet warps, T
       rows[i] = from + (Part::WHOLE ? m + i : math::min(m + i, ROWS - 1)) * IN_STRIDE;
       UNROLL for (int j = 0; j < ACROSS; ++j) sum[i][j] = biases.of[j];
     }
+    // Main loop over groups of AT_ONCE inputs.
     const auto add = [&](const Factors<Part>& some) INLINED {
       UNROLL for (int k = 0; k < Part::AT_ONCE; ++k) {
         UNROLL for (int i = 0; i < DOWN; ++i) {

@@ -16,7 +16,7 @@
 
 namespace policy {
 
-// N neighbouring numbers that are loaded or stored at once.
+// N neighboring numbers that are loaded or stored at once.
 template <int N> struct alignas(4 * N) MAY_ALIAS Pack { float of[N]; };
 
 }  // namespace policy
@@ -127,7 +127,8 @@ struct PlayPhases : TeamPhases<false> {
 
   // Call visit(numbers of an agent's hidden state, the same numbers in row `row` of stored states) for this thread's agents, with
   // one or four numbers at a time.
-  template <class Kind, class Visit> DEVICE void each_state(Kind, const PlayedRows<Kind>& played, const size_type row, Visit visit) {
+  template <class Kind, class Visit>
+  DEVICE void each_state(Kind, const PlayedRows<Kind>& played, const size_type row, Visit visit) {
     typedef typename PolicyOf<Kind>::Network Network;
     constexpr int WIDE = Network::SIZE % 4 == 0 ? 4 : 1;
     FOR_OWN(team, k, i, Kind::COUNT) {
@@ -205,7 +206,7 @@ struct PlayPhases : TeamPhases<false> {
       }
     }, batch.rows);
     load_hidden();
-    team.sync();  // mutant(dropped sync): `play` syncs the warp set before the forward pass
+    team.sync();  // state and observations are loaded before they are read; mutant(dropped sync): `play` syncs the warp set, too
   }
 
   DEVICE void fetch_actions(const int of_step) {
@@ -249,6 +250,7 @@ struct PlayPhases : TeamPhases<false> {
         if constexpr (ROWS_ON_CHIP) on_chip_rows.action[i * Kind::HEADS + head] = action;
       };
       [[maybe_unused]] const u8* const mask = mask_of<Kind>(rows, row, i);
+      // Draw by the distribution of the network's outputs: epsilon-greedy, Gaussian with or without discrete heads, or categorical.
       if constexpr (Network::GREEDY) {
         const ActionValues<Kind::CHOICES> values(parameters, mask);
         const float epsilon = *policy_part(kind, call.policies).epsilon;
@@ -301,6 +303,7 @@ DEVICE void play(const Play& call, const WarpSet warps, BlockMemory& block, cons
   const int slot = warps.rank / TEAM;
   const bool mine = slot < ENVS_PER_BLOCK;  // whether this thread steps an environment, in addition to the warp set's work
   const int e = first + (mine ? slot : 0);  // mutant(constant): a CPU's warp set has one environment
+  // Set up the environment and its phases.
   const Team team{warps.rank % TEAM};
   Workspace of_thread;
   Workspace& work = workspace_at(shared.work, of_thread, mine ? slot : 0);
@@ -311,6 +314,7 @@ DEVICE void play(const Play& call, const WarpSet warps, BlockMemory& block, cons
   OnChipState start;
   EachGroup<PrefetchedRandom> prefetched;
   PlayPhases phases(call, team, work, e, env, own, start, observations, clock, shared, block.weights, prefetched, slot);
+  // Initialize the tiles, and load states and observations.
   each_policy([&](auto, auto& tile) INLINED { begin_tile(warps, tile); }, shared.tiles);
   if (mine) phases.load();  // mutant(dropped condition): a CPU's warp set has one environment
   for (int t = call.from; t <= call.until; ++t) {  // the additional iteration computes the values after the last step
@@ -318,6 +322,7 @@ DEVICE void play(const Play& call, const WarpSet warps, BlockMemory& block, cons
     if (warps.rank == 0) phases.set_pointers(t, first);
 #endif
     warps.sync();  // observations and states are written before the forward pass reads them
+    // Compute the policies. The random bits of the actions are prefetched meanwhile.
     phases.prefetch_random();
     each_policy([&](auto, auto& tile, auto& weights, const auto& source) INLINED { forward(warps, tile, weights, source); },
                 shared.tiles, block.weights, call.policies);

@@ -22,7 +22,7 @@ template <class Network, int T, int L> struct Layer {
   static constexpr int IN = Network::width(T, L), OUT = Network::outputs(T, L), IN_PAD = padded(IN), OUT_PAD = padded(OUT);
   // Index of its weights. Its biases follow, then the gains and biases of its normalization.
   static constexpr int TENSOR = 2 * (T * Network::PARTS_OF_TOWER + (1 + Network::LAYER_NORM) * L);
-  static constexpr bool LAST = L == Network::LAYERS - 1, NORMALISED = Network::LAYER_NORM && !LAST;
+  static constexpr bool LAST = L == Network::LAYERS - 1, NORMALIZED = Network::LAYER_NORM && !LAST;
 };
 
 // Size in shared memory of the layers before layer (tower, layer).
@@ -56,7 +56,7 @@ template <class Network> constexpr int widest() {
 template <class Network> struct Source {
   // Weights (OUT, IN) and biases (OUT) of each layer, in the network's own memory.
   const float* tensors[2 * Network::TOWERS * Network::PARTS_OF_TOWER];
-  const float* center;   // (OBS): means for normalising observations, or null
+  const float* center;   // (OBS): means for normalizing observations, or null
   const float* scale;    // (OBS): reciprocal deviations
   const float* epsilon;  // (1), or null if the policy is not epsilon-greedy
 };
@@ -84,7 +84,7 @@ DEVICE void load_network(SharedWeights<Network>& shared, const Source<Network>& 
     typedef Layer<Network, T, L> Here;
     LayerLoad<Here, THREADS> load(source.tensors[Here::TENSOR], source.tensors[Here::TENSOR + 1], thread);
     load.store(shared.template weights<T, L>(), shared.biases + biases_before<Network>(T, L));
-    if constexpr (Here::NORMALISED) {
+    if constexpr (Here::NORMALIZED) {
       for (int n = thread; n < Here::OUT_PAD; n += THREADS) {
         const int at = biases_before<Network>(T, L) + n;
         shared.gains[at] = n < Here::OUT ? source.tensors[Here::TENSOR + 2][n] : 0.0f;
@@ -104,7 +104,7 @@ DEVICE float normalize_entry(const SharedWeights<Network>& shared, const Source<
   return source.center == nullptr ? x : normalize_entry(x, shared.center, shared.scale, d);
 }
 
-// Two neighbouring units of a core's layer, in one row.
+// Two neighboring units of a core's layer, in one row.
 typedef Pack<2> Two;
 
 #if HIDDEN_IN_SHARED
@@ -140,7 +140,8 @@ template <class Network, int ROWS> struct Hidden {
 
   DEVICE HiddenRow row(const int m) {
     const bool there = m < ROWS;
-    return {there && !starts[m] ? before + m * Network::STATE : nullptr, there && after != nullptr ? after + m * Network::STATE : nullptr};
+    return {there && !starts[m] ? before + m * Network::STATE : nullptr,
+            there && after != nullptr ? after + m * Network::STATE : nullptr};
   }
 };
 #endif
@@ -185,9 +186,9 @@ template <class Network> DEVICE u32 activated(const float c, const float d) {
   if constexpr (Network::LAYER_NORM) return pair(c, d);
   else return pair(activation<Network::RELU>(as_learnt<Network>(c)), activation<Network::RELU>(as_learnt<Network>(d)));
 }
-// Normalise a row of a hidden layer, as learn/mma/tensor.cuh does. word(j): pair j of this lane's columns.
+// Normalize a row of a hidden layer, as learn/mma/tensor.cuh does. word(j): pair j of this lane's columns.
 template <class Network, int T, int L, class WordOf>
-DEVICE void normalise_row(const SharedWeights<Network>& shared, const int lane, WordOf word) {
+DEVICE void normalize_row(const SharedWeights<Network>& shared, const int lane, WordOf word) {
   typedef Layer<Network, T, L> Here;
   const float* const gains = shared.gains + biases_before<Network>(T, L);
   const float* const biases = shared.norm_biases + biases_before<Network>(T, L);
@@ -196,7 +197,7 @@ DEVICE void normalise_row(const SharedWeights<Network>& shared, const int lane, 
     two[0] = first_of(word(j));
     two[1] = second_of(word(j));
   });
-  row.normalise(lane);
+  row.normalize(lane);
   row.each(lane, [&](int j, int n, const float(&two)[2]) INLINED {
     word(j) = pair(activation<Network::RELU>(math::fma(two[0], gains[n], biases[n])),
                    activation<Network::RELU>(math::fma(two[1], gains[n + 1], biases[n + 1])));
@@ -272,7 +273,8 @@ template <class Network, int T, int L> DEVICE u32 corner_of(const u32 matrices) 
 template <class Network, int T, int L, int DEPTH>
 DEVICE void compute_core(Tile<Network>& tile, SharedWeights<Network>& shared, const u32 matrices, const int first,
                          const u32 (&left)[DEPTH][1][4], u32 (&outputs)[Network::SIZE / BLOCK][1][4]) {
-  constexpr int SIZE = Network::SIZE, GATES = Network::GATES, COLUMNS = SIZE / BLOCK, HIGH = Tile<Network>::ROWS <= BLOCK / 2 ? 1 : 2;
+  constexpr int SIZE = Network::SIZE, GATES = Network::GATES, COLUMNS = SIZE / BLOCK,
+                HIGH = Tile<Network>::ROWS <= BLOCK / 2 ? 1 : 2;
   const int lane = threadIdx.x % WARP_SIZE, m = first + lane / 4, unit = lane % 4 * 2;
   const u32 weights = corner_of<Network, T, L>(matrices);
   constexpr int STATES = states_before<Network, T, L>();
@@ -378,10 +380,10 @@ DEVICE void compute_plain(Tile<Network>& tile, SharedWeights<Network>& shared, c
       }
     }
   }
-  if constexpr (Here::NORMALISED) {
+  if constexpr (Here::NORMALIZED) {
     UNROLL for (int i = 0; i < TALL; ++i) {
       UNROLL for (int lower = 0; lower < HIGH; ++lower) {
-        normalise_row<Network, T, L>(shared, lane, [&](int j) INLINED -> u32& { return outputs[j / 2][i][2 * (j % 2) + lower]; });
+        normalize_row<Network, T, L>(shared, lane, [&](int j) INLINED -> u32& { return outputs[j / 2][i][2 * (j % 2) + lower]; });
       }
     }
   }
@@ -428,7 +430,8 @@ template <class Network, int T, int L>
 DEVICE void compute_core(const Team team, Tile<Network>& tile, SharedWeights<Network>& shared,
                          const Matrix<Layer<Network, T, L>::IN_PAD> inputs) {
   typedef Layer<Network, T, L> Here;
-  constexpr int ROWS = Tile<Network>::ALL_ROWS, SIZE = Network::SIZE, GATES = Network::GATES, STATES = states_before<Network, T, L>();
+  constexpr int ROWS = Tile<Network>::ALL_ROWS, SIZE = Network::SIZE, GATES = Network::GATES,
+                STATES = states_before<Network, T, L>();
   alignas(16) bf16 numbers[ROWS * Matrix<SIZE>::STRIDE], before[Matrix<SIZE>::STRIDE];
   const Matrix<SIZE> outputs{numbers}, recurrent{before};
   for (int m : team.each(ROWS)) {
@@ -478,8 +481,8 @@ DEVICE void compute_plain(const Team team, Tile<Network>& tile, SharedWeights<Ne
       if constexpr (Here::LAST) store_results<Network, T>(tile, m, n, c, d);
       else outputs.two(m, n) = activated<Network>(c, d);
     }
-    if constexpr (Here::NORMALISED) {
-      normalise_row<Network, T, L>(shared, 0, [&](int j) INLINED -> Word& { return outputs.two(m, 2 * j); });
+    if constexpr (Here::NORMALIZED) {
+      normalize_row<Network, T, L>(shared, 0, [&](int j) INLINED -> Word& { return outputs.two(m, 2 * j); });
     }
   }
   if constexpr (!Here::LAST) compute_layers<Network, T, L + 1>(team, tile, shared, outputs);

@@ -66,12 +66,12 @@ struct Truncations {
 
 // Converts values to units of the reward.
 struct ValueUnits {
-  bool normalised;
+  bool normalized;
   float center, scale;
   DEVICE explicit ValueUnits(const Advantages& call)
-      : normalised(call.value_center != nullptr), center(normalised ? *call.value_center : 0.0f),
-        scale(normalised ? *call.value_scale : 1.0f) {}
-  DEVICE float operator()(const float value) const { return normalised ? value / scale + center : value; }
+      : normalized(call.value_center != nullptr), center(normalized ? *call.value_center : 0.0f),
+        scale(normalized ? *call.value_scale : 1.0f) {}
+  DEVICE float operator()(const float value) const { return normalized ? value / scale + center : value; }
 };
 
 // Inputs of AT_ONCE steps of one agent, last step first. All loads are issued before any value is used. No load waits for a store

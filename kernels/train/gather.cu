@@ -12,7 +12,7 @@ struct Gather {
   u32* to[COLUMNS];            // (M, column_words(k))
 };
 
-// One team per row of the minibatch. Its threads copy neighbouring words.
+// One team per row of the minibatch. Its threads copy neighboring words.
 DEVICE void gather_row(const Gather& call, const Team team, const int row) {
   const size_type source = (size_type)call.index[row];
   UNROLL for (int k = 0; k < COLUMNS; ++k) {

@@ -411,7 +411,7 @@ def normalizing(
     names = "skip", "in", "out", "moments", "gain", "bias", "head", "head_bias", "outputs"
     given = {name: pointers.get(name) for name in names}
     ints = {"rows": rows, "tile": norm_rows(executor)}
-    return KernelLaunch(program, "normalise", *about, given, ints)
+    return KernelLaunch(program, "normalize", *about, given, ints)
 
 
 def norm_tile(slots: Slots, half: bool) -> int:

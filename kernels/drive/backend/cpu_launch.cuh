@@ -140,7 +140,7 @@ int run_members(int (*kernel)(const Call*, int, int), const Call* calls, const i
       constexpr int number = 0, threads = WarpSet::SIZE;                                                        \
       (void)thread; (void)threads;                                                                              \
       load;                                                                                                     \
-      warps.sync();                                                                                             \
+      warps.sync();  /* `load` has written the block's memory before warp sets read it */                       \
       body;                                                                                                     \
     });                                                                                                         \
   }

@@ -50,7 +50,7 @@ constexpr int BLOCKS = BLOCKS_WITH_ROOM < BUSY_BLOCKS ? BLOCKS_WITH_ROOM : BUSY_
 #ifdef MANY_CALLS
 #define ARGUMENT(Call) const Call* const __restrict__ calls
 #define TAKE_ARGUMENT(Call) const Call& call = calls[blockIdx.y];
-#define SAY_BYTES(name, Call) extern "C" __device__ const int name##_bytes = sizeof(Call);
+#define SAY_BYTES(name, Call) extern "C" __device__ const int name##_bytes = sizeof(Call);  // stride of `calls`
 #else
 #define ARGUMENT(Call) const __grid_constant__ Call call
 #define TAKE_ARGUMENT(Call)
@@ -87,6 +87,6 @@ constexpr int BLOCKS = BLOCKS_WITH_ROOM < BUSY_BLOCKS ? BLOCKS_WITH_ROOM : BUSY_
     const WarpSet warps{thread % WarpSet::SIZE, number};                                                             \
     await_previous();                                                                                                \
     load;                                                                                                            \
-    __syncthreads();                                                                                                 \
+    __syncthreads();  /* `load` has written the block's memory before warp sets read it */                           \
     if (first < (size)) body;                                                                                        \
   }

@@ -30,9 +30,9 @@ struct Team : Member {
     else if constexpr (TEAM > 1) { __syncwarp(lanes()); return __any_sync(lanes(), mine); }
     else return mine;
   }
-  // Warp vote (__ballot_sync) over the lanes that share a sector of 32 bytes: whether `mine` holds for this environment or, in teams
-  // of one, for another whose rows are in the same sector. A GPU writes memory in sectors, and must read the rest of a sector that
-  // is written in part. If one environment has a row to store, all those with rows in the same sector therefore store theirs.
+  // Warp vote (__ballot_sync) over the lanes that share a sector of 32 bytes: whether `mine` holds for this environment or, in
+  // teams of one, for another whose rows are in the same sector. A GPU writes memory in sectors, and must read the rest of a sector
+  // that is written in part. If one environment has a row to store, all those with rows in the same sector therefore store theirs.
   DEVICE bool near_any(bool mine, [[maybe_unused]] u32 near_lanes) const {
     if constexpr (TEAM > 1) return mine;
     else return (__ballot_sync(WARP, mine) & near_lanes) != 0;
@@ -94,7 +94,7 @@ struct Team : Member {
     template <class T> DEVICE T operator()(T a, T b) const { return b < a ? b : a; }
   };
 
-  // Combine the values of WIDTH neighbouring lanes.
+  // Combine the values of WIDTH neighboring lanes.
   template <int WIDTH, class T, class F> DEVICE T of_lanes(T mine, F both) const {
 #if __CUDA_ARCH__ >= 800
     constexpr bool AT_ONCE = WIDTH == 32 && sizeof(T) == 4;  // in one instruction
@@ -156,8 +156,8 @@ DEVICE void release_next() {
 
 // Shared memory of this block.
 DEVICE void* block_memory() {
-  extern __shared__ int4 near_memory[];
-  return near_memory;
+  extern __shared__ int4 shared_memory[];
+  return shared_memory;
 }
 
 // Shared memory of a block with a single team. It begins at the base of dynamic shared memory, an address known at compile time.
@@ -184,7 +184,7 @@ template <class T> DEVICE T load_constant(const T* from) { return __ldg(from); }
 // __stcs, an evict-first store: for data that this launch does not read again.
 template <class T> DEVICE void store_last(T* to, T value) { __stcs(to, value); }
 
-// The same for two neighbouring numbers, aligned to 8 bytes.
+// The same for two neighboring numbers, aligned to 8 bytes.
 DEVICE void store_record(float* to, float first, int second) {
   __stcs((int2*)to, make_int2(__float_as_int(first), second));
 }

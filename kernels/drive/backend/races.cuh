@@ -10,7 +10,7 @@ namespace faults {
 template <class Work> void name_entry(const Work&, size_type, char (&)[64]) {}
 
 struct Races {
-  const u8* near;
+  const u8* memory;
   u8* before;                // content of memory when this turn began
   u32* writer;               // of each byte: round and thread of its last change
   size_type bytes;
@@ -19,7 +19,7 @@ struct Races {
 
   // `copy` has the content of `work`: at first both are 0, and every turn ends with `look`.
   template <class Work> void watch(const Work& work, u8* copy, u32* writers) {
-    near = (const u8*)&work; before = copy; writer = writers; bytes = sizeof(Work);
+    memory = (const u8*)&work; before = copy; writer = writers; bytes = sizeof(Work);
     name = [](const void* of, size_type at, char (&text)[64]) { name_entry(*(const Work*)of, at, text); };
   }
   // End the turn of `rank`.
@@ -28,25 +28,25 @@ struct Races {
     const u32 mine = round * TEAM + (u32)rank;
     for (size_type from = 0; from < bytes; from += PIECE) {  // mutant(swap <): one empty piece more
       const size_type until = bytes - from < PIECE ? bytes : from + PIECE;  // mutant(swap <): both ends are equal, too
-      if (memcmp(near + from, before + from, until - from) == 0) continue;  // mutant(swap -): compares the same bytes again
+      if (memcmp(memory + from, before + from, until - from) == 0) continue;  // mutant(swap -): compares the same bytes again
       for (size_type at = from; at < until; ++at) {  // mutant(swap <): a byte of the next piece
-        if (near[at] == before[at]) continue;
+        if (memory[at] == before[at]) continue;
         if (writer[at] / TEAM == round && writer[at] != mine) report(rank, at);
         writer[at] = mine;
-        before[at] = near[at];
+        before[at] = memory[at];
       }
     }
   }
   // Allow several threads to write here between two syncs, as `team.add` does.
   void allow(const void* of, const size_type size) {
-    const size_type at = (size_type)((const u8*)of - near);
-    if (at < bytes) memcpy(before + at, near + at, size);  // mutant(swap <): nothing is added right behind
+    const size_type at = (size_type)((const u8*)of - memory);
+    if (at < bytes) memcpy(before + at, memory + at, size);  // mutant(swap <): nothing is added right behind
   }
 
  private:
   void report(const int rank, const size_type at) const {
     char text[64] = "the team's memory";
-    name(near, at, text);
+    name(memory, at, text);
     keep(text, function, 1, rank, RACE);
   }
 };

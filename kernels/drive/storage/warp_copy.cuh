@@ -1,70 +1,71 @@
 // warp_copy.cuh -- Observations of a warp's environments, one thread each, are stored together (CUDA only).
 //
-// They are contiguous in global memory, but stores of each thread would take as many requests as words. Rows are therefore also
-// contiguous in shared memory, from which the warp stores 512 bytes at a time.
+// Rows of adjacent environments are contiguous in global memory. If each thread stored its own row, every word of every row would
+// be a separate memory request. Rows are therefore first collected contiguously in shared memory, from which the warp stores 512
+// bytes at a time.
 #pragma once
 #include "drive/storage/direct.cuh"
 
 struct WarpCopyObs {
   static constexpr int LANES = 32;
-  template <class Kind> struct Near {};  // nothing in the workspace, which belongs to one thread
+  template <class Kind> struct OnChip {};  // nothing in the workspace, which belongs to one thread
   static constexpr bool SPREAD = false;
-  template <class Kind> static constexpr int NEAR = Kind::COUNT * Kind::ObsRows::NEAR;  // entries of one environment
-  template <class Kind> struct OfWarp { alignas(16) typename Kind::ObsRows::Near obs[LANES * NEAR<Kind>]; };
+  template <class Kind> static constexpr int ENTRIES = Kind::COUNT * Kind::ObsRows::ENTRIES;  // entries of one environment
+  template <class Kind> struct OfWarp { alignas(16) typename Kind::ObsRows::OnChip obs[LANES * ENTRIES<Kind>]; };
   static constexpr int SHARED_BYTES = sizeof(EachGroup<OfWarp>) * (ENVS_PER_BLOCK / LANES);
   const Team team;
   const EachGroup<GroupRows>& rows;
-  EachGroup<OfWarp>& near;
+  EachGroup<OfWarp>& on_chip;
   const int lane, count;  // of this environment, [0, count), and number of environments in the warp, [1, LANES]
   const int e, num_envs;
 
-  DEVICE WarpCopyObs(const Team team, const EachGroup<GroupRows>& rows, EachGroup<Near>&, const int e, const int num_envs)
-      : team(team), rows(rows), near(((EachGroup<OfWarp>*)block_memory())[threadIdx.x / LANES]), lane(threadIdx.x % LANES),
+  DEVICE WarpCopyObs(const Team team, const EachGroup<GroupRows>& rows, EachGroup<OnChip>&, const int e, const int num_envs)
+      : team(team), rows(rows), on_chip(((EachGroup<OfWarp>*)block_memory())[threadIdx.x / LANES]), lane(threadIdx.x % LANES),
         count(math::min(LANES, num_envs - (e - lane))), e(e), num_envs(num_envs) {}
 
   DEVICE void begin() const {
-    each_group([&](auto kind, const auto& far, auto& of_warp) INLINED {
+    each_group([&](auto kind, const auto& global, auto& of_warp) INLINED {
       if constexpr (!kind.BITS) {
-        begin_copy<kind.COUNT * kind.OBS>(of_warp.obs, far.current_obs + first() * (kind.COUNT * kind.OBS));
+        begin_copy<kind.COUNT * kind.OBS>(of_warp.obs, global.current_obs + first() * (kind.COUNT * kind.OBS));
       }
-    }, rows, near);
+    }, rows, on_chip);
   }
   DEVICE void copy_first() const {
     end_copies();
-    each_group([&](auto kind, const auto& far, auto& of_warp) INLINED {
+    each_group([&](auto kind, const auto& global, auto& of_warp) INLINED {
       constexpr int SIZE = kind.COUNT * kind.OBS;
-      if constexpr (kind.BITS) copy_current_flags(team, far, e, num_envs);
-      else copy<SIZE>(far.obs - (num_envs - first()) * SIZE, of_warp.obs);
-    }, rows, near);
-    sync();  // near observations are read before they are overwritten
+      if constexpr (kind.BITS) copy_current_flags(team, global, e, num_envs);
+      else copy<SIZE>(global.obs - (num_envs - first()) * SIZE, of_warp.obs);
+    }, rows, on_chip);
+    sync();  // on-chip observations are read before they are overwritten
   }
   DEVICE void row(Env& env, View, size_type) const {
     each_group([&](auto kind, auto& group, auto& of_warp) INLINED {
-      group.obs_row = of_warp.obs + lane * NEAR<decltype(kind)>;
+      group.obs_row = of_warp.obs + lane * ENTRIES<decltype(kind)>;
       if constexpr (kind.BITS) clear_rows<decltype(kind)>(team, group.obs_row);
-    }, env, near);
+    }, env, on_chip);
   }
   DEVICE void keep(const View view, const size_type r) const {
     if (view == FINAL) keep_own(view, r);
   }
   DEVICE void keep_own(const View view, const size_type r) const {
-    each_group([&](auto kind, const auto& far, auto& of_warp) INLINED {
-      store_obs<decltype(kind)>(team, far_obs(far, view, r), of_warp.obs + lane * NEAR<decltype(kind)>, far.packed);
-    }, rows, near);
+    each_group([&](auto kind, const auto& global, auto& of_warp) INLINED {
+      store_obs<decltype(kind)>(team, global_obs(global, view, r), of_warp.obs + lane * ENTRIES<decltype(kind)>, global.packed);
+    }, rows, on_chip);
   }
   DEVICE void commit(const size_type r) const {
     sync();  // all lanes' rows are written before they are stored
-    each_group([&](auto kind, const auto& far, auto& of_warp) INLINED {
-      auto* const to = far_obs(far, NEXT, r - lane);
+    each_group([&](auto kind, const auto& global, auto& of_warp) INLINED {
+      auto* const to = global_obs(global, NEXT, r - lane);
       if constexpr (!kind.BITS) {
-        copy<NEAR<decltype(kind)>>(to, of_warp.obs);
-      } else if (far.packed) {
-        copy<NEAR<decltype(kind)>>((u32*)to, of_warp.obs);
+        copy<ENTRIES<decltype(kind)>>(to, of_warp.obs);
+      } else if (global.packed) {
+        copy<ENTRIES<decltype(kind)>>((u32*)to, of_warp.obs);
       } else if (lane < count) {
         store_flags<decltype(kind)>(lane, count, to, of_warp.obs, count * kind.COUNT, false);
       }
-    }, rows, near);
-    sync();  // near observations are read before they are overwritten
+    }, rows, on_chip);
+    sync();  // on-chip observations are read before they are overwritten
   }
 
  private:

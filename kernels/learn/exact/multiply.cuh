@@ -38,8 +38,8 @@ DEVICE void multiply_vectors(const int m, const int n, const int depth, const En
 
 // ---- a thread team ----
 
-// Operands of STEP products of a tile. Eight columns are two groups of four at a distance of `gap`, so that neighbouring threads
-// read neighbouring numbers.
+// Operands of STEP products of a tile. Eight columns are two groups of four at a distance of `gap`, so that neighboring threads
+// read neighboring numbers.
 template <int ROWS, int COLUMNS, int STEP> struct Operands {
   float left[STEP][ROWS], right[STEP][COLUMNS];
 

@@ -256,7 +256,7 @@ DEVICE void backward_from(const Team team, Tile& tile, float* spare, const int r
           }
         });
   }
-  // Bias gradient: sums of columns.
+  // Bias gradient: sums of the columns of `out_grad`. The threads that have no block of the products above take them first.
   typedef Choose<TEAM == 1 || SIDE_FLOATS == 1, Lanes<SEGMENT>, Four>::type Side;  // a team writes only whole fours of columns
   constexpr int WIDE = sizeof(Side) / sizeof(float), BIASES = (Here::OUT + WIDE - 1) / WIDE;
   // mutant(swap >): another thread does the same work

@@ -76,7 +76,7 @@ DEVICE void forward(const Team team, Tower<T>& tower, const Fragment<K>& inputs,
   meanwhile(Here{});
   wgmma_wait();
   // Biases of the first layer are added after the product. If an accumulator were written while the previous tile's weight
-  // gradients are in flight, the compiler would serialise all wgmma.
+  // gradients are in flight, the compiler would serialize all wgmma.
   if constexpr (L == 0) sums.add(team, tower.biases[L]);
   if constexpr (Here::LAST) {
     sums.each(team, [&](int m, int n, float c, float d) INLINED {

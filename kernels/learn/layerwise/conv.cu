@@ -19,7 +19,7 @@ struct Workspace { Tile tile; };
 struct Rows {
   int rows;
   const void* in;        // (rows) observations of observed.cuh, or floats (rows, IN_STRIDE)
-  const float* center;   // (ENTRIES): means for normalising observations, or null
+  const float* center;   // (ENTRIES): means for normalizing observations, or null
   const float* scale;    // (ENTRIES): reciprocal deviations
   const float* weights;  // packed weights for forward passes, from this layer on
   float* out;            // (rows, OUT_STRIDE)
@@ -88,17 +88,19 @@ DEVICE void act_tile(const Rows& call, const Team team, Workspace& work, const i
 DEVICE void forward_tile(const Part& call, const Team team, Workspace& work, const int e) {
   const BlockTile<POSITIONS> own(call.learn, e);
   if (own.count <= 0 || *call.learn.skip > 0.0f) return;
-  read_patches(team, work.tile, own.from, own.count, [&](const int row) INLINED { return image_of(call.learn, call.in, own.of, row); });
+  read_patches(team, work.tile, own.from, own.count,
+               [&](const int row) INLINED { return image_of(call.learn, call.in, own.of, row); });
   team.sync();  // patches are written before they are read
   find_zeros(work.tile, own.count, may_skip(call.weights));
   forward(team, work.tile, own.count, call.weights);
-  write_outputs(team, work.tile, own.from, own.count, [&](const int row) INLINED { return call.out + own.of.row(row) * OUT_STRIDE; });
+  write_outputs(team, work.tile, own.from, own.count,
+                [&](const int row) INLINED { return call.out + own.of.row(row) * OUT_STRIDE; });
 }
 
 // ---- gradients w.r.t. inputs ----
 
 // One thread computes LANES channels of ABREAST pixels that are STRIDE apart. The same entries of kernels cover these pixels, at
-// neighbouring positions. Groups of pixels are numbered row by row of the image. A row has first the groups with x % STRIDE = 0,
+// neighboring positions. Groups of pixels are numbered row by row of the image. A row has first the groups with x % STRIDE = 0,
 // then those with 1, and so on.
 constexpr int LANES = SIDE_FLOATS == 1 ? 4 : PAD, VECTORS = (CHANNELS + LANES - 1) / LANES;
 constexpr int GROUPS_ACROSS = ((IMAGE_WIDTH + STRIDE - 1) / STRIDE + ABREAST - 1) / ABREAST;

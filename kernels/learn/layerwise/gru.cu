@@ -72,6 +72,7 @@ DEVICE void scan_forward(const Forward& call, const Team team, Workspace& work, 
   const Own own(call.of, e);
   const Sequences& of = call.of;
   const float* const biases = of.weights + SIZE * GATES_PAD;
+  // Load the initial state.
   own.each_unit(team, [&](int m, int u) INLINED {
     work.state[m * SIZE_PAD + u] = call.state[(size_type)(own.first + m) * of.stride + u];
   });

@@ -1,4 +1,4 @@
-// mingru.cu -- A minGRU layer over whole sequences, forward and backward. A thread takes UNITS neighbouring units of one sequence
+// mingru.cu -- A minGRU layer over whole sequences, forward and backward. A thread takes UNITS neighboring units of one sequence
 // through all steps, and loads AT_ONCE steps together.
 //
 // Rows, equations and names (candidate, update, highway) are those of nn.py. Time comes first: row t * count + s. The state is

@@ -1,4 +1,4 @@
-// norm.cu -- Layer normalisation and the activation after it: forward passes for acting and learning, and the backward pass.
+// norm.cu -- Layer normalization and the activation after it: forward passes for acting and learning, and the backward pass.
 //
 // Source: Ba et al. 2016, with PyTorch's epsilon. With x a row of WIDTH entries and s its reciprocal standard deviation:
 //   y = (x - mean) s,  out = activation(gain y + bias).
@@ -103,7 +103,7 @@ template <class Visit> DEVICE void each_row(const int rows, const int tile, cons
 
 // ---- passes ----
 
-DEVICE void normalise_tile(const Rows& call, const Team team, const int e) {
+DEVICE void normalize_tile(const Rows& call, const Team team, const int e) {
   if (!computes(team) || (call.skip != nullptr && *call.skip > 0.0f)) return;
   each_row(call.rows, call.tile, e, [&](const size_type row) INLINED {
     const Entry* const in = call.in + row * STRIDE;
@@ -144,7 +144,7 @@ struct BackwardRow {
         mean(call.moments[2 * row]), scale(call.moments[2 * row + 1]) {}
   // Gradient w.r.t. gain[n] y + bias[n], and y.
   DEVICE float scaled_grad(const int n) const { return number(out_grad[n]) * activation_gradient<RELU>(number(out[n])); }
-  DEVICE float normalised(const int n) const { return (number(in[n]) - mean) * scale; }
+  DEVICE float normalized(const int n) const { return (number(in[n]) - mean) * scale; }
 };
 
 DEVICE int rows_of(const Learn& call) { return steps_of(call) * call.blocks * most_sequences(call); }
@@ -158,13 +158,13 @@ DEVICE void backward_tile(const Norm& call, const Team team, const int e) {
     const BackwardRow of(call, row);
     Lane grad, y;
     fill(team, grad, [&](int, int n) INLINED { return of.scaled_grad(n); });
-    fill(team, y, [&](int, int n) INLINED { return of.normalised(n); });
+    fill(team, y, [&](int, int n) INLINED { return of.normalized(n); });
     if constexpr (HALF) each_entry<WIDTH>(team, [&](int i, int) INLINED {
       gains[i] = math::fma(grad[i], y[i], gains[i]);
       biases[i] += grad[i];
     });
     fill(team, grad, [&](int i, int n) INLINED { return grad[i] * call.of.gain[n]; });
-    // Means of the gradient, and of its product with the normalised row.
+    // Means of the gradient, and of its product with the normalized row.
     const float mean = sum_of_row([&](float sum, int i) INLINED { return sum + grad[i]; }) / (float)WIDTH;
     const float with = sum_of_row([&](float sum, int i) INLINED { return math::fma(grad[i], y[i], sum); }) / (float)WIDTH;
     each_entry<WIDTH>(team, [&](int i, int n) INLINED {
@@ -207,7 +207,7 @@ DEVICE void learn_segment(const Norm& call, const Team team, const int e) {
         const BackwardRow row(call, of.row(r));
         for (int c = 0; c < columns; ++c) {
           const float grad = row.scaled_grad(first + c);
-          of_block.gain[c] = math::fma(grad, row.normalised(first + c), of_block.gain[c]);
+          of_block.gain[c] = math::fma(grad, row.normalized(first + c), of_block.gain[c]);
           of_block.bias[c] += grad;
         }
       }
@@ -223,6 +223,6 @@ DEVICE void learn_segment(const Norm& call, const Team team, const int e) {
 }
 
 #include "drive/launch.cuh"
-KERNEL(normalise, Rows, (call.rows + call.tile - 1) / call.tile, normalise_tile(call, team, e))
+KERNEL(normalize, Rows, (call.rows + call.tile - 1) / call.tile, normalize_tile(call, team, e))
 KERNEL(gradient, Norm, call.learn.splits * SEGMENTS, learn_segment(call, team, e))
 KERNEL(backwards, Norm, (rows_of(call.learn) + call.tile - 1) / call.tile, backward_tile(call, team, e))

@@ -19,7 +19,7 @@ struct Workspace {
 struct Rows {
   int rows;
   const void* in;        // rows of observed.cuh, or floats (rows, IN_PAD)
-  const float* center;   // (OBS): means for normalising observations, or null
+  const float* center;   // (OBS): means for normalizing observations, or null
   const float* scale;    // (OBS): reciprocal deviations
   const float* weights;  // packed weights for forward passes, from this part on
   float* out;            // (rows, OUT_PAD)
@@ -55,7 +55,7 @@ DEVICE void act_tile(const Rows& call, const Team team, Workspace& work, const i
   } else {
     copy_numbers(team, work.tile.input(), (const float*)call.in + (size_type)first * IN_PAD, rows * IN_PAD);
   }
-  team.sync();
+  team.sync();  // inputs are written before other threads read them
   find_zeros(work.tile, rows, may_skip(call.weights));
   forward(team, work.tile, rows, call.weights);
   copy_numbers(team, call.out + (size_type)first * OUT_PAD, work.tile.outputs<0, LAYERS - 1>(), rows * OUT_PAD);
@@ -90,7 +90,7 @@ DEVICE void forward_tile(const Part& call, const Team team, Workspace& work, con
   const BlockTile own(call.learn, e, tiles_of_block(call.learn));
   if (own.rows <= 0 || *call.learn.skip > 0.0f) return;  // mutant(swap <=): computes nothing for no rows
   read_inputs(call, team, work.tile, own.of, own.from, own.rows);
-  team.sync();
+  team.sync();  // inputs are written before other threads read them
   find_zeros(work.tile, own.rows, may_skip(call.weights));
   forward(team, work.tile, own.rows, call.weights);
   const float* const outputs = work.tile.outputs<0, LAYERS - 1>();
@@ -107,7 +107,7 @@ DEVICE void inputs_tile(const Part& call, const Team team, Workspace& work, cons
   if (own.rows <= 0 || *call.learn.skip > 0.0f) return;  // mutant(swap <=): computes nothing for no rows
   float* const out_grad = work.tile.outputs<0, LAYERS - 1>();
   load_rows<OUT_PAD>(team, out_grad, call.out, own.of, own.from, own.rows);
-  team.sync();
+  team.sync();  // output gradients are loaded before the product reads them
   multiply<TILE, OBS, TEAM>(
       team, own.rows, Last::OUT, Entries<false>{out_grad, OUT_PAD}, call.backwards, IN_PAD,
       [&](int m, int n, auto& some) INLINED {
@@ -139,11 +139,11 @@ DEVICE void learn_chunk(const Part& call, const Team team, Workspace& work, cons
   for (int from = 0; from < of.rows(); from += TILE) {
     const int left = of.rows() - from, rows = left < TILE ? left : TILE;
     read_inputs(call, team, work.tile, of, from, rows);
-    team.sync();
+    team.sync();  // inputs are written before other threads read them
     find_zeros(work.tile, rows, finite);
     if constexpr (LAYERS > 1) forward(team, work.tile, rows, call.weights);
     read_gradients(call, team, work.tile, of, from, rows);
-    team.sync();
+    team.sync();  // output gradients are written before the backward pass reads them
     sums.first = from == 0;
     sums.last = left <= TILE;
     backward(team, work.tile, work.spare, rows, call.backwards - FORWARD_FLOATS, sums);

@@ -19,7 +19,7 @@ struct Workspace { float sum[ROWS_IN_PARALLEL][STRIDE]; };
 struct Observe {
   int rows;
   const void* obs;      // (rows) of observed.cuh
-  const float* center;  // (OBS): means for normalising observations, or null
+  const float* center;  // (OBS): means for normalizing observations, or null
   const float* scale;   // (OBS): reciprocal deviations
   bf16* out;            // (rows, OBS_STRIDE)
 };

@@ -30,7 +30,7 @@ struct Workspace {
 struct Rows {
   int rows;
   const void* obs;      // (rows) of observed.cuh
-  const float* center;  // (ENTRIES): means for normalising observations, or null
+  const float* center;  // (ENTRIES): means for normalizing observations, or null
   const float* scale;   // (ENTRIES): reciprocal deviations
   const float* weight;  // (OUT, OBS)
   const float* bias;    // (OUT)
@@ -89,7 +89,8 @@ template <class ImageOf>
 DEVICE void load_patches(const Team team, const Matrix<K> to, const int from, const int count, const TileImages<ImageOf>& images) {
   for (int i : team.each(count * SPAN)) {
     const int patch = from + i / SPAN, down = i % SPAN;
-    load_run(to.row(i / SPAN) + down * RUN, images(patch / POSITIONS), corner_of(patch % POSITIONS) + down * IMAGE_WIDTH * CHANNELS);
+    load_run(to.row(i / SPAN) + down * RUN, images(patch / POSITIONS),
+             corner_of(patch % POSITIONS) + down * IMAGE_WIDTH * CHANNELS);
   }
 }
 // Clear the patches, so that the padding after their OBS entries is 0.

@@ -79,6 +79,7 @@ struct Inputs {
 // Take ROWS sequences, from `first` on, through all steps.
 DEVICE void scan_rows(const Forward& call, const Team team, Workspace& work, RegisterProduct<3, SIZE>& product, const int first) {
   const Sequences& of = call.of;
+  // Prefetch the inputs of the first step.
   Inputs now;
   now.load(of, team, 0, first);
   float state[QUADS][4];
@@ -177,6 +178,7 @@ DEVICE void scan_backward(const Backward& call, const Team team, Workspace& work
   RegisterProduct<1, 3 * SIZE> product;
   product.load(team, [&](int, int unit, int k) INLINED { return of.weight[k * SIZE + unit]; });
   work.load_biases(team, of);
+  // Prefetch the inputs of the last step.
   BackwardInputs now;
   now.load(call, team, of.steps - 1, first);
   float d_state[QUADS][4], d_bias[4][COLUMNS][4] = {};

@@ -144,8 +144,8 @@ template <int M, int N, class Split> struct Accumulator : Split {
   }
 };
 
-// Neighbouring blocks in one warp, and strips dealt to warps in turn. SHARING teams share an accumulator. A thread's rank among their
-// threads is its rank in its team, plus TEAM for each team before its own.
+// Adjacent blocks in one warp, and strips dealt to warps in turn. SHARING teams share an accumulator. A thread's rank among the
+// threads of all of them is its rank in its team, plus TEAM for each team before its own.
 template <int M, int N, int SHARING> struct LinearSplit {
   static constexpr int ALL_WARPS = WARPS * SHARING;
   static constexpr int BLOCKS = M / 16 * (N / 16), TALL = 1, WIDE = (BLOCKS + ALL_WARPS - 1) / ALL_WARPS;

@@ -47,7 +47,7 @@ template <int WIDTH, int PADDED, int LANES> struct NormRow {
     return sum;
   }
   // Subtract the mean and divide by the standard deviation. Padding becomes 0. Return the reciprocal standard deviation.
-  DEVICE float normalise(const int lane) {
+  DEVICE float normalize(const int lane) {
     const float mean = sum(lane, [](int, const float(&two)[2]) INLINED { return two[0] + two[1]; }) * (1.0f / WIDTH);
     const float squares = sum(lane, [&](int n, float(&two)[2]) INLINED {
       UNROLL for (int h = 0; h < 2; ++h) two[h] = n + h < WIDTH ? two[h] - mean : 0.0f;

@@ -1,6 +1,6 @@
 // register_product.cuh -- Products of ROWS rows with weights that stay in registers for all steps of a recurrent layer.
 //
-// A warp computes 16 of the SIZE units, and each of its threads four neighbouring units of two rows. Fragment columns are permuted
+// A warp computes 16 of the SIZE units, and each of its threads four neighboring units of two rows. Fragment columns are permuted
 // for this, so that a thread's accesses to global memory are 8 bytes wide and four threads share a sector. Source of the fragment
 // layouts: mma.cuh.
 #pragma once
@@ -8,7 +8,7 @@
 
 constexpr int ROWS = 16;
 
-// Four neighbouring units of a row. A thread owns QUADS of them, and this is its `number`-th. Their units form COLUMNS different
+// Four neighboring units of a row. A thread owns QUADS of them, and this is its `number`-th. Their units form COLUMNS different
 // groups of four.
 struct Quad { int number, row, unit, column; };
 

@@ -2,7 +2,7 @@
 //
 // A block has the weights of a tower and ROWS rows (a multiple of 16) in shared memory. Activation gradients replace the outputs of
 // their layer. The last layer's outputs stay in float32, in memory of their own. Weight gradients stay in registers for a launch.
-// With LAYER_NORM, products of hidden layers have memory of their own, where the normalised rows replace them.
+// With LAYER_NORM, products of hidden layers have memory of their own, where the normalized rows replace them.
 #pragma once
 #include "learn/mma/mma.cuh"
 #include "learn/mma/norm.cuh"
@@ -41,7 +41,7 @@ template <int T> struct NormRows<T, true> {
   alignas(16) bf16 products[ROWS * ENTRIES];
   float scales[ROWS * (LAYERS > 1 ? LAYERS - 1 : 1)];  // reciprocal standard deviations
 
-  // Products of a hidden layer, later its normalised rows.
+  // Products of a hidden layer, later its normalized rows.
   template <int L> DEVICE auto products_of() {
     return Matrix<Layer<T, L>::OUT_PAD>{products + ROWS * (taken(Part::ENTRIES, T, L) - taken(Part::ENTRIES, T, 0))};
   }
@@ -66,7 +66,7 @@ template <int T, class Base> struct TowerRows : Base, NormRows<T> {
 template <int T> using Tower = TowerRows<T, TowerWeights<T>>;
 
 // Gains and biases of a layer's normalization, padded with zeros. A thread prefetches its own.
-template <int T, int L, bool = Layer<T, L>::NORMALISED> struct NormLoad {
+template <int T, int L, bool = Layer<T, L>::NORMALIZED> struct NormLoad {
   DEVICE NormLoad(const float* const*, const Team) {}
   DEVICE void store(const Team, TowerWeights<T>&) const {}
 };
@@ -116,8 +116,8 @@ template <int T> DEVICE void load_tower(const Team team, Tower<T>& tower, const 
 template <class Visit> DEVICE void each_norm_row(const Team team, Visit visit) {
   for (int m = team.rank / ROW_LANES; m < ROWS; m += TEAM / ROW_LANES) visit(m);  // all lanes of a warp have a row, or none has
 }
-// Normalise the products of layer L, and apply gains, biases and activation.
-template <int T, int L> DEVICE void normalise_rows(const Team team, Tower<T>& tower) {
+// Normalize the products of layer L, and apply gains, biases and activation.
+template <int T, int L> DEVICE void normalize_rows(const Team team, Tower<T>& tower) {
   typedef Layer<T, L> Here;
   const auto products = tower.template products_of<L>();
   const auto outputs = tower.template outputs_of<L>();
@@ -129,7 +129,7 @@ template <int T, int L> DEVICE void normalise_rows(const Team team, Tower<T>& to
       two[0] = first_of(products.two(m, n));
       two[1] = second_of(products.two(m, n));
     });
-    tower.scales[L * ROWS + m] = row.normalise(team.rank);
+    tower.scales[L * ROWS + m] = row.normalize(team.rank);
     row.each(team.rank, [&](int, int n, const float(&two)[2]) INLINED {
       products.two(m, n) = pair(two[0], two[1]);
       outputs.two(m, n) = pair(activation<RELU>(math::fma(two[0], gains[n], biases[n])),
@@ -147,13 +147,13 @@ template <int T, int L = 0> DEVICE void forward(const Team team, Tower<T>& tower
           c += biases[n];
           d += biases[n + 1];
           if constexpr (Here::LAST) { tower.results_of(m)[n] = c; tower.results_of(m)[n + 1] = d; }
-          else if constexpr (Here::NORMALISED) tower.template products_of<L>().two(m, n) = pair(c, d);
+          else if constexpr (Here::NORMALIZED) tower.template products_of<L>().two(m, n) = pair(c, d);
           else tower.template outputs_of<L>().two(m, n) = pair(activation<RELU>(c), activation<RELU>(d));
         });
     team.sync();  // the layer's outputs are written before the next layer reads them
-    if constexpr (Here::NORMALISED) {
-      normalise_rows<T, L>(team, tower);
-      team.sync();  // normalised rows are written before the next layer reads them
+    if constexpr (Here::NORMALIZED) {
+      normalize_rows<T, L>(team, tower);
+      team.sync();  // normalized rows are written before the next layer reads them
     }
     forward<T, L + 1>(team, tower);
   }
@@ -161,7 +161,7 @@ template <int T, int L = 0> DEVICE void forward(const Team team, Tower<T>& tower
 
 // Gradients w.r.t. gains and biases of the normalization of layer L. Each thread has pairs of columns. `adding`: the team, with
 // ranks among ALL_THREADS.
-template <int T, int L, bool = Layer<T, L>::NORMALISED> struct NormGradient {
+template <int T, int L, bool = Layer<T, L>::NORMALIZED> struct NormGradient {
   DEVICE void clear() {}
   DEVICE void store(const Team, float*) const {}
 };
@@ -180,7 +180,7 @@ template <int T, int L> struct NormGradient<T, L, true> {
       if (i < PAIRS) visit(k, i);
     }
   }
-  // Add the sums over rows of `out_grad`, and of their products with normalised rows.
+  // Add the sums over rows of `out_grad`, and of their products with normalized rows.
   DEVICE void add(const Team adding, const Matrix<Here::OUT_PAD> out_grad, const Matrix<Here::OUT_PAD> rows) {
     each(adding, [&](int k, int i) INLINED {
       UNROLL_TIMES(8) for (int m = 0; m < ROWS; ++m) {
@@ -242,7 +242,7 @@ DEVICE void differentiate_norm(const Team team, const Team adding, Tower<T>& tow
   gradient.add(adding, out_grad, rows);
   team.sync();  // gradients are read before they are overwritten
   each_norm_row(team, [&](int m) INLINED {
-    // Means of the gradient w.r.t. the normalised row, and of its product with that row.
+    // Means of the gradient w.r.t. the normalized row, and of its product with that row.
     NormRow<Here::OUT, Here::OUT_PAD, ROW_LANES> row_grad;
     const float mean = row_grad.sum(team.rank, [&](int n, float(&two)[2]) INLINED {
       const u32 grad = out_grad.two(m, n);
@@ -280,7 +280,7 @@ DEVICE void backward(const Team team, const Team adding, Tower<T>& tower, Gradie
           both = pair(c * activation_gradient<RELU>(first_of(both)), d * activation_gradient<RELU>(second_of(both)));
         });
     team.sync();  // activation gradients are written before the previous layer reads them
-    if constexpr (Layer<T, L - 1>::NORMALISED) {
+    if constexpr (Layer<T, L - 1>::NORMALIZED) {
       differentiate_norm<T, L - 1>(team, adding, tower, gradient.template at<L - 1>());
       team.sync();  // gradients w.r.t. products are written before the previous layer reads them
     }

@@ -3,7 +3,7 @@
 #pragma once
 #include "learn/mma/mma.cuh"
 
-// Place of two neighbouring results: row m, columns n and n + 1, in word `word` of a lane's 16 x 16 block (block, column).
+// Place of two neighboring results: row m, columns n and n + 1, in word `word` of a lane's 16 x 16 block (block, column).
 struct Spot { int m, n, block, column, word; };
 
 #ifdef __CUDACC__

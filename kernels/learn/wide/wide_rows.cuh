@@ -1,6 +1,6 @@
 // wide_rows.cuh -- Memory that wide_gradient.cu writes and wide_sums.cu reads.
 //
-// Matrices of `capacity` rows in bfloat16: normalised observations, then for each layer of each tower its outputs, if it is hidden,
+// Matrices of `capacity` rows in bfloat16: normalized observations, then for each layer of each tower its outputs, if it is hidden,
 // and the gradients w.r.t. them.
 // call: kernel arguments (drive/launch.cuh).
 #pragma once

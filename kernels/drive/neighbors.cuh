@@ -1,8 +1,8 @@
-// neighbours.cuh -- Find the K nearest neighbours of each of A points of the plane: exactly, sorted by (squared distance, id).
+// neighbors.cuh -- Find the K nearest neighbors of each of A points of the plane: exactly, sorted by (squared distance, id).
 //
-//   struct Shared { Neighbours<A, K> near; };
-//   struct Cache { NeighbourCache<A> near; };
-//   near.place(team, x, y, here, length);  team.sync();   // here[i] == 0: i has no neighbours and is not one
+//   struct Shared { Neighbors<A, K> near; };
+//   struct Cache { NeighborCache<A> near; };
+//   near.place(team, x, y, here, length);  team.sync();   // points with here[i] == 0 are left out of the search
 //   near.each(env, speed, [&](const auto& found) { ... found.i, found.id[k] ... });
 //
 // `each` calls back once for every i of [0, A), so that its row of observations can be written (rows.cuh). All threads of a warp
@@ -13,11 +13,11 @@
 #include "drive/rows.cuh"
 
 constexpr float FAR = 1e30f;      // larger than any squared distance of two points
-constexpr float NOWHERE = 1e18f;  // a coordinate further than FAR from every point, squared
+constexpr float NOWHERE = 1e18f;  // coordinate of absent points: its squared distance from any point exceeds FAR
 
-// For each point a distance within which K others are likely to be: that of the furthest of its neighbours in the last search, plus
-// its possible drift since then. 0: unknown. Any content gives the same neighbours.
-template <int A> struct NeighbourCache {
+// For each point a search radius that is likely to contain K others: the distance of its K-th neighbor in the last search, plus the
+// largest change of that distance since then. 0: unknown. It affects only the speed of a search, not its result.
+template <int A> struct NeighborCache {
   float reach[A];
 
   template <class Found> DEVICE void remember(const Found& found, const float drift) {
@@ -25,11 +25,11 @@ template <int A> struct NeighbourCache {
   }
 };
 
-// Neighbours of i: id[k] in [0, A) for k of [0, K). It is i itself if fewer than K others are here.
+// The K neighbors of i, as ids in [0, A), nearest first. If fewer than K other points are present, the remaining ids are i.
 template <int K> struct Found {
   const int i;
   const bool mine;  // whether this thread writes i's row
-  const bool out;   // neither i nor any agent whose row is stored together with i's is here
+  const bool out;   // i is absent, and so are all agents whose rows are stored together with i's
   int id[side(K)];
   float furthest;  // squared distance of id[K - 1], 0 if that is i
 
@@ -43,7 +43,7 @@ template <int K> struct Found {
     for (int k = 0; k < K; ++k) id[k] = nearest.id[k] >= 0 ? nearest.id[k] : i;
     furthest = all() ? nearest.distance[K - 1] : 0.0f;
   }
-  // Take the neighbours whose places in `list` are in the words, if the words are sure, and return whether they are. p: place of i.
+  // If the order of the words is certain, take the neighbors from `list`, and return true. p: place of i in the list.
   template <int IDS, class List> DEVICE bool take(const NearestWords<float, K, IDS>& words, const List& list, int p) {
     typedef NearestWords<float, K, IDS> Words;
     if (!words.sure()) return false;
@@ -53,9 +53,9 @@ template <int K> struct Found {
   }
 };
 
-// For few points: all candidates in turn, in the order of ids.
+// Brute-force search of few points: each point against all, in the order of ids.
 template <int A, int K> struct Few {
-  Array<float, A> x, y;  // NOWHERE: not here
+  Array<float, A> x, y;  // NOWHERE for absent points
 
   template <class Places, class Here>
   DEVICE void place(const Team team, const Places& at_x, const Places& at_y, const Here& here, float) {
@@ -65,7 +65,7 @@ template <int A, int K> struct Few {
     }
   }
 
-  template <class Visit> DEVICE void search(const Team team, NeighbourCache<A>&, float, Visit visit) const {
+  template <class Visit> DEVICE void search(const Team team, NeighborCache<A>&, float, Visit visit) const {
     NO_UNROLL for (int i : team.all(A)) {
       const bool mine = i < A;
       const float at_x = x[mine ? i : 0], at_y = y[mine ? i : 0];
@@ -84,19 +84,19 @@ template <int A, int K> struct Few {
   }
 };
 
-// A points in the order of the search, first those that are here. `Search` derives from it, and has look(found, p, hint), which
-// finds the neighbours of place p.
+// List of A points in search order, present points first. A place is an index of this list. `Search` derives from it (CRTP), and
+// has look(found, p, hint), which finds the neighbors of place p.
 template <int A, int K, int PLACES, class Search> struct List {
   alignas(16) float x[PLACES];
   alignas(16) float y[PLACES];
   int id[A];
-  int count;  // points that are here
+  int count;  // number of present points
 
   DEVICE float distance(int p, int q) const {
     const float dx = x[q] - x[p], dy = y[q] - y[p];
     return dx * dx + dy * dy;
   }
-  template <class Visit> DEVICE void search(const Team team, NeighbourCache<A>& cache, const float drift, Visit visit) const {
+  template <class Visit> DEVICE void search(const Team team, NeighborCache<A>& cache, const float drift, Visit visit) const {
     for (int p : team.all(A)) {
       Found<K> found(team, p < A ? id[p] : 0, p < A, p < count);  // mutant(constant): that row is never written
       if (p < count) ((const Search&)*this).look(found, p, cache.reach[found.i]);
@@ -106,18 +106,18 @@ template <int A, int K, int PLACES, class Search> struct List {
   }
 };
 
-// Search all pairs of points that are here, in the order of ids.
-constexpr int SCAN = 32;  // places that are compared together
+// Search all pairs of present points, in the order of ids.
+constexpr int SCAN = 32;  // number of places that are compared before candidates are inserted: one bit each of a u32
 constexpr int scanned(int n) { return (n + SCAN - 1) / SCAN * SCAN; }  // mutant(swap /): more room, never read
 template <int A, int K> struct AllPairs : List<A, K, scanned(A), AllPairs<A, K>> {
   typedef List<A, K, scanned(A), AllPairs<A, K>> Here;
-  using Here::x, Here::y, Here::id, Here::count, Here::distance;  // NOWHERE for points that are not here, and for padding
+  using Here::x, Here::y, Here::id, Here::count, Here::distance;  // x and y: NOWHERE for absent points, and for padding
 
   template <class Places, class Here>
   DEVICE void place(const Team team, const Places& at_x, const Places& at_y, const Here& here, float) {
     constexpr int SHARE = (A + TEAM - 1) / TEAM;  // of each thread
     const int first = math::min(team.rank * SHARE, A), last = math::min(first + SHARE, A);
-    // Count this thread's points, and find the places of the first ones.
+    // Count the present points of this thread. Its places follow those of lower ranks, for present and for absent points.
     int mine = 0, all;
     for (int i = first; i < last; ++i) mine += here[i] != 0;
     int at = team.before(mine, &all), after = all + first - at;
@@ -131,8 +131,8 @@ template <int A, int K> struct AllPairs : List<A, K, scanned(A), AllPairs<A, K>>
     if (team.leader()) count = all;
   }
 
-  // Call found(distance, q) for the places of a scan that are nearer than `bound`. All are compared before the first call, so that
-  // the lanes of a warp call together.
+  // Call call(distance, q) for the places q of a scan whose squared distance from p is less than `bound`. All are compared before
+  // the first call, so that the lanes of a warp diverge less.
   template <class Call> DEVICE void scan(int p, int base, float bound, Call call) const {
     u32 near = 0;
     UNROLL for (int b = 0; b < SCAN; ++b) near |= (u32)(distance(p, base + b) < bound) << b;
@@ -143,6 +143,7 @@ template <int A, int K> struct AllPairs : List<A, K, scanned(A), AllPairs<A, K>>
     }
   }
 
+  // Search within the cached radius by words. Returns false if this is ambiguous, or finds fewer than K.
   DEVICE bool quick(Found<K>& found, int p, float reach) const {
     typedef NearestWords<float, K, A> Words;
     if (!(reach > 0.0f)) return false;  // mutant(dropped condition, swap >): may take the slow way
@@ -155,6 +156,7 @@ template <int A, int K> struct AllPairs : List<A, K, scanned(A), AllPairs<A, K>>
     return found.take(words, *this, p);
   }
 
+  // Search exactly.
   DEVICE void thorough(Found<K>& found, int p) const {
     Nearest<float, K> nearest(FAR);
     for (int base = 0; base < count; base += SCAN) {
@@ -168,9 +170,10 @@ template <int A, int K> struct AllPairs : List<A, K, scanned(A), AllPairs<A, K>>
 
 #if !defined(__CUDACC__) && !defined(TEAM_THREADS) && !defined(DEBUG_BOUNDS) && !defined(COUNT_OPERATIONS)
   // On a CPU, SIDE_FLOATS points are searched at once, one in each lane of a vector. Each candidate is inserted in all lanes.
-  template <class Visit> DEVICE void search(const Team team, NeighbourCache<A>& cache, const float drift, Visit visit) const {
+  template <class Visit> DEVICE void search(const Team team, NeighborCache<A>& cache, const float drift, Visit visit) const {
     typedef NearestWords<floats, K, A> Words;
     for (int base = 0; base < count; base += SIDE_FLOATS) {
+      // Load the points of the vector's lanes.
       const int last = math::min(base + SIDE_FLOATS, count);
       floats at_x, at_y, bound;
       for (int l = 0; l < SIDE_FLOATS; ++l) {
@@ -179,6 +182,7 @@ template <int A, int K> struct AllPairs : List<A, K, scanned(A), AllPairs<A, K>>
         at_y[l] = y[p];
         bound[l] = cache.reach[id[p]] * cache.reach[id[p]];
       }
+      // Insert every other point in all lanes.
       Words words;
       words.clear(bound);
       const auto word = [&](int q) {
@@ -188,10 +192,11 @@ template <int A, int K> struct AllPairs : List<A, K, scanned(A), AllPairs<A, K>>
       for (int q = 0; q < base; ++q) words.insert(word(q));
       for (int q = base; q < last; ++q) {
         floats added = word(q);
-        added[q - base] = Words::NOBODY;  // not itself
+        added[q - base] = Words::NOBODY;  // a point is not its own neighbor
         words.insert(added);
       }
       for (int q = last; q < count; ++q) words.insert(word(q));
+      // Take the neighbors of each lane, or search exactly if its words are ambiguous.
       for (int p = base; p < last; ++p) {
         Found<K> found(team, id[p], true, true);
         NearestWords<float, K, A> own;
@@ -201,6 +206,7 @@ template <int A, int K> struct AllPairs : List<A, K, scanned(A), AllPairs<A, K>>
         cache.remember(found, drift);
       }
     }
+    // Absent points have no neighbors.
     for (int p = count; p < A; ++p) {
       const Found<K> found(team, id[p], true, false);
       visit(found);
@@ -284,11 +290,12 @@ template <int A, int K> struct Cells : List<A, K, A, Cells<A, K>> {
     for (int q = begin(row, first); q < after; ++q) call(q);
   }
 
-  // The places of three rows of cells as one sequence, for one loop. Each of three loops would last as long as in its slowest lane.
+  // The places of three rows of cells as one sequence, for one loop. With three loops, a warp would wait for its slowest lane three
+  // times.
   struct Places {
     int count;             // length of the sequence
-    int second, third;     // first elements of these rows in it
-    int first_of[3];       // element n has place n + first_of[row]
+    int second, third;     // index of the first element of the second and the third row
+    int first_of[3];       // offset of each row: element n of the sequence is place n + first_of[row]
     DEVICE int operator[](int n) const { return n + (n < second ? first_of[0] : n < third ? first_of[1] : first_of[2]); }
   };
   DEVICE Places places(int top, int bottom, int left, int right) const {
@@ -305,8 +312,8 @@ template <int A, int K> struct Cells : List<A, K, A, Cells<A, K>> {
   }
 
   // Search a block of cells around p, and larger ones while they hold too few points. Then search all cells up to the distance of
-  // the last neighbour found. If the words are ambiguous, search all of these again, exactly. A correct hint other than 0 makes
-  // ambiguity less likely. Returns whether the neighbours were found.
+  // the last neighbor found. If the words are ambiguous, search all of these again, exactly. A correct hint other than 0 makes
+  // ambiguity less likely. Returns whether the neighbors were found.
   DEVICE bool look_near(Found<K>& found, int p, float hint) const {
     const float u = across(x[p]), v = down(y[p]);
     const int columns = WIDE * rows, column_of_p = column(x[p]), row_of_p = row(y[p]);
@@ -334,9 +341,10 @@ template <int A, int K> struct Cells : List<A, K, A, Cells<A, K>> {
       // mutant(swap && 3): may take the slow way
       if (left == 0 && right == columns - 1 && top == 0 && bottom == rows - 1) return false;
     }
+    // Extend the search to the distance of the K-th candidate.
     // mutant(dropped condition): may take the slow way
     if (words.far()) return false;  // the hint is wrong, or p is far outside the square
-    // Words whose distances are rounded to the same number may be in any order. The K-th neighbour may therefore be further than
+    // Words whose distances are rounded to the same number may be in any order. The K-th neighbor may therefore be further than
     // the K-th word by the width of that rounding. A thousandth of a cell covers the rounding errors below.
     const float reach = math::sqrt(distance(p, Words::id(words.word[K - 1])) + words.part());
     const float aside = across(reach) + 0.001f, along = down(reach) + 0.001f;
@@ -346,7 +354,7 @@ template <int A, int K> struct Cells : List<A, K, A, Cells<A, K>> {
     const int most_bottom = math::clamp(math::to_int(v + along), bottom, rows - 1);
     const auto insert = [&](int q) { words.insert(words.of(distance(p, q), (u32)q)); };
     for (int row = most_top; row <= most_bottom; ++row) {
-      const bool seen = row >= top && row <= bottom;  // its cells [left, right] are done
+      const bool seen = row >= top && row <= bottom;  // cells [left, right] of this row are already searched
       // Cells left and right of these. Not unrolled, so that the insertions are compiled into the kernel once.
       NO_UNROLL for (int half = 0; half < 2; ++half) {
         const int first = half == 0 ? most_left : seen ? right + 1 : most_right + 1;
@@ -380,7 +388,7 @@ template <int A, int K> struct Cells : List<A, K, A, Cells<A, K>> {
 template <int A, int K> using Search =
     // mutant(swap >): speed only
     typename Choose<(A > 256), Cells<A, K>, typename Choose<(A > 8), AllPairs<A, K>, Few<A, K>>::type>::type;
-template <int A, int K> struct Neighbours : Search<A, K> {
+template <int A, int K> struct Neighbors : Search<A, K> {
   template <class Env, class Visit> DEVICE void each(Env& env, const float speed, Visit visit) const {
     // mutant(swap *, constant): may take the slow way
     this->search(env.team, env.cache.near, 2.001f * speed, visit);  // for two points, and rounding
