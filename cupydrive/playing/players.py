@@ -167,6 +167,10 @@ class PolicyPlayer:
         distribution: Distribution of its actions.
         greedy: Whether it takes the most likely action.
         obs_rms: ``RunningMeanStd`` of observations, or None.
+
+    Attributes:
+        memories: (N * C, M) by group, hidden states after the latest step. ``act`` resets those of
+            episodes that ended in it.
     """
 
     def __init__(

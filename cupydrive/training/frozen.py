@@ -136,6 +136,11 @@ class FrozenPlayer:
             self.acting = self.learner.acting(self.settings.greedy)
         self.acting.begin(rollout, group)
 
+    @property
+    def memories(self) -> dict[str, torch.Tensor]:
+        """Hidden states by group, as those of ``PolicyPlayer``."""
+        return getattr(self.acting, "memories", {})
+
     def act(self, rollout: Rollout, t: int) -> None:
         """Write the actions of row t."""
         if self.acting is not None:

@@ -36,6 +36,7 @@ def shared_out(run: Run) -> dict[str, int]:
     names += [f"obs.{name}" for name in run.rollout.obs]
     names += [f"critic_obs.{name}" for name in run.rollout.critic_obs]
     names += [f"action_mask.{name}" for name in run.rollout.action_mask]
+    names += run.memories()
     for name, learner in run.learners.items():
         names += [f"{name}/{key}" for key in learner.tensors() if key.startswith(LEARNERS_ROWS)]
     return dict.fromkeys(names, 0) | run.episodes.shared_out()

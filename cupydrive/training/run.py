@@ -345,9 +345,24 @@ class Run(NotCopied):
         kept |= {f"obs.{name}": obs[-1] for name, obs in self.rollout.obs.items()}
         kept |= {f"critic_obs.{name}": obs[-1] for name, obs in self.rollout.critic_obs.items()}
         kept |= {f"action_mask.{name}": mask[-1] for name, mask in self.rollout.action_mask.items()}
+        kept |= self.memories()
         for name, learner in self.learners.items():
             kept |= {f"{name}/{key}": tensor for key, tensor in learner.tensors().items()}
         return kept
+
+    def memories(self) -> dict[str, torch.Tensor]:
+        """Return the hidden states of policies that do not learn, by name in a checkpoint.
+
+        The ends of the latest step, at which the next step resets them, belong to them.
+        """
+        found = {
+            f"memory.{name}": memory
+            for player in self.rollout.players
+            if player not in self.learners.values()
+            for name, memory in getattr(player, "memories", {}).items()
+        }
+        ends = ("terminated", "truncated") if found else ()
+        return found | {name: getattr(self.rollout, name)[-1] for name in ends}
 
     def snapshot(self) -> dict[str, torch.Tensor]:
         """Copy the complete training state of all processes to the CPU.

@@ -106,6 +106,26 @@ def test_resuming_inside_an_episode_gives_the_bits_of_a_run_that_was_never_stopp
     assert same(whole, resumed) and rows(resumed) == rows(whole)[3:]
 
 
+@pytest.mark.parametrize("limit", [20, 12], ids=["inside an episode", "at its end"])
+def test_a_run_against_a_frozen_policy_with_hidden_state_goes_on_bit_for_bit(limit, tmp_path):
+    params, quick = TAG | {"max_episode_steps": limit}, {"num_envs": 8, "seed": 3, **QUIET}
+    frozen = cd.train(
+        "tag_grid", cd.PPO(network=CORES["gru"], num_steps=8), steps=64, **quick, **params
+    )
+    with torch.no_grad():
+        for p in frozen.policies["runner"].parameters():
+            p.mul_(10.0)  # so that actions follow the state
+    frozen.save(tmp_path / "frozen")
+    policies = {"tagger": cd.PPO(num_steps=8), "runner": cd.FrozenPolicy(str(tmp_path / "frozen"))}
+    options = {"policies": policies, **quick, **params}
+    whole, half = (cd.train("tag_grid", steps=64 * k, **options) for k in (7, 3))
+    half.total = whole.total
+    half.save(tmp_path / "half")
+    resumed = cd.load(tmp_path / "half", device="cpu")
+    cd.train(resumed, progress=False)
+    assert same(whole, resumed) and rows(resumed) == rows(whole)[3:]
+
+
 def test_a_member_of_a_population_is_the_run_that_it_would_be_alone():
     members = [{"network": network} for network in CORES.values()]
     population = small("gru", seeds=[3], seed=None, members=members)
