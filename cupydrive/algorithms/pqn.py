@@ -88,8 +88,8 @@ class PQNLearner(OnPolicyLearner):
         #                returns[t + 1]
         #   returns[t] = reward[t] * reward_scale
         #                + gamma * ((1 - q_lambda) * next + q_lambda * later)
-        # Only active steps of an agent count, as explained in ppo.py. The kernel of advantages
-        # computes these returns.
+        # Steps of a pause have the targets explained in ppo.py. The kernel of advantages computes
+        # these returns.
         with torch.no_grad(), rollout.stream():
             for g in self.groups:
                 self.estimate(rollout, g)
@@ -106,5 +106,7 @@ class PQNLearner(OnPolicyLearner):
         weight = rows.get("weight")
         values, _, _ = self.again(rows)
         value = values.gather(1, rows["action"].long())[:, 0]
-        loss = 0.5 * weighted_mean((value - rows["returns"]) ** 2, weight)
+        # the values of a pause, which later targets may bootstrap from, are learnt too
+        valued = rows.get("value_weight", weight)
+        loss = 0.5 * weighted_mean((value - rows["returns"]) ** 2, valued, weight)
         return {"loss": loss, "td_loss": loss, "q_value": weighted_mean(value, weight)}

@@ -98,7 +98,8 @@ DEVICE void differentiate_value(const Coefficients& of, const Transition& row, c
   value = of.value * value_grad * moments.inverse;
 }
 
-// Replace the action values of a row by the gradient of half the squared error of the action taken. Inactive rows give 0.
+// Replace the action values of a row by the gradient of half the squared error of the action taken. They are the critic, which also
+// learns from pauses.
 DEVICE void differentiate_choice(const Transition& row, const Moments moments, float* values, float* metric) {
   const int action = (int)row.action[0];
   if constexpr (STORES) {
@@ -106,11 +107,9 @@ DEVICE void differentiate_choice(const Transition& row, const Moments moments, f
     if (row.valued) *row.value_now = ActionValues<PARAMETERS>(values, row.mask).top;
   }
   const float error = values[action] - row.returns;
-  if (row.active) {
-    metric[0] = 0.5f * error * error;
-    metric[1] = values[action];
-  }
-  for (int k = 0; k < PARAMETERS; ++k) values[k] = row.active && k == action ? error * moments.inverse : 0.0f;
+  if (row.valued) metric[0] = 0.5f * error * error;
+  if (row.active) metric[1] = values[action];
+  for (int k = 0; k < PARAMETERS; ++k) values[k] = row.valued && k == action ? error * moments.inverse : 0.0f;
 }
 
 // Differentiate both losses of a row. An output that does not learn from the row has gradient 0.

@@ -98,7 +98,9 @@ def test_values_are_those_of_allowed_actions():
 
 
 def test_the_loss_and_its_gradient():
-    """Half the mean squared error of the taken action's value. Rows of weight 0 do not count."""
+    """Half the squared errors of the taken actions' values, per active row. The values of a pause
+    are learnt too, since targets bootstrap from them. Other rows of weight 0 do not count.
+    """
 
     class Table(torch.nn.Module):
         def __init__(self, obs_dim, size):
@@ -114,16 +116,17 @@ def test_the_loss_and_its_gradient():
     with torch.no_grad():
         learner.policy.q.copy_(torch.tensor([1.0, 4.0]))
     rows = {
-        "obs": torch.zeros(4, 4),
-        "action": torch.tensor([[0], [1], [1], [0]], dtype=torch.int32),
-        "returns": torch.tensor([3.0, 3.0, 7.0, 100.0]),
-        "weight": torch.tensor([1.0, 1.0, 1.0, 0.0]),
+        "obs": torch.zeros(5, 4),
+        "action": torch.tensor([[0], [1], [1], [0], [0]], dtype=torch.int32),
+        "returns": torch.tensor([3.0, 3.0, 7.0, 100.0, 2.0]),
+        "weight": torch.tensor([1.0, 1.0, 1.0, 0.0, 0.0]),
+        "value_weight": torch.tensor([1.0, 1.0, 1.0, 0.0, 1.0]),
     }
     losses = learner._loss(rows)
-    assert losses["loss"].item() == pytest.approx((4 + 1 + 9) / 6)
+    assert losses["loss"].item() == pytest.approx((4 + 1 + 9 + 1) / 6)
     assert losses["q_value"].item() == pytest.approx((1 + 4 + 4) / 3)
     gradient = torch.autograd.grad(losses["loss"], learner.policy.q)[0]
-    torch.testing.assert_close(gradient, torch.tensor([-2.0, 1.0 - 3.0]) / 3)
+    torch.testing.assert_close(gradient, torch.tensor([-2.0 - 1.0, 1.0 - 3.0]) / 3)
 
 
 @pytest.mark.quick(2)

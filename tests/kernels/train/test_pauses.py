@@ -86,6 +86,19 @@ def test_a_reward_that_comes_after_the_turn_is_learnt_from(settings, leaves):
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("backend", ["kernels", "torch"])
+def test_pqn_learns_the_values_of_a_pause(backend):
+    """The last turn of a rollout bootstraps from them. Here two of three actions earn 1."""
+    rate = ((0, 3e-3), (40_000, 1e-5))
+    settings = cd.PQN(num_steps=3, learning_rate=rate, epsilon=2 / 3, q_lambda=0.0)
+    options = {**QUIET, "num_envs": 128, "steps": 40_000, "backend": backend}
+    run = cd.train(turns(spaces.Discrete(2)), settings, **options)
+    with torch.no_grad():
+        values = run.policies["actor"](torch.ones(1, 1))[0]
+    assert values[0].tolist() == pytest.approx([2 / 3, 2 / 3], abs=0.15)
+
+
+@pytest.mark.full
 def test_ddpg_learns_from_a_reward_that_comes_after_the_turn():
     settings = cd.DDPG(
         learning_starts=200, num_steps=3, updates=12, batch_size=128, actor_learning_rate=2e-3
