@@ -1,6 +1,7 @@
 """PQN: targets in closed form, the frequencies of its actions, its optimiser, and CartPole."""
 
 import math
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 import cupydrive as cd
 from cupydrive import envs
 from cupydrive.algorithms.kernels.choice import make_learner
+from cupydrive.algorithms.pqn import PQNLearner
 from cupydrive.algorithms.step import adam
 from cupydrive.errors import ParameterError
 from cupydrive.playing.policy import Sampler, make_distribution
@@ -68,6 +70,32 @@ def test_targets_are_those_of_q_lambda(weight):
     wanted = q_lambda(reward, after, terminated | truncated, 0.9, weight)
     found = learner.stored["cart"]["returns"][..., 0].numpy()
     np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-5)
+
+
+def test_an_own_learner_replaces_all_values():
+    """``value[T]`` by ``last_values``, the others before ``estimate``."""
+
+    class Learner(PQNLearner):
+        def last_values(self, rollout, g):
+            super().last_values(rollout, g)
+            self.stored[g.name]["value"][-1] = 7.0
+
+    @dataclass(frozen=True, kw_only=True)
+    class Mine(cd.PQN):
+        def learner(self):
+            return Learner(self)
+
+    learners, rollout = begun(Mine(num_steps=4, hidden=(8,), gamma=0.5), "cartpole", 3)
+    learner = learners["cart"]
+    rollout.collect()
+    with torch.no_grad():
+        learner.stored["cart"]["value"][:-1] = 7.0
+        learner.estimate(rollout, learner.groups[0])
+    wanted = [1 + 3.5]
+    for _ in range(3):
+        wanted.insert(0, 1 + 0.5 * (0.35 * 7 + 0.65 * wanted[0]))
+    found = learner.stored["cart"]["returns"][:, :, 0]
+    torch.testing.assert_close(found, torch.tensor(wanted)[:, None].expand(4, 3))
 
 
 def test_values_are_those_of_allowed_actions():
