@@ -33,7 +33,7 @@ def __getattr__(name: str) -> Any:
 
 
 def load_ipython_extension(ipython: "InteractiveShell") -> None:
-    """Make ``%%cuda_env`` known to a notebook; ``%load_ext cupydrive`` calls this."""
+    """Register ``%%cuda_env`` in a notebook. ``%load_ext cupydrive`` calls this."""
     import_module("cupydrive.cli.magic").register_magics(ipython)
 
 

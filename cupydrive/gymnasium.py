@@ -1,4 +1,4 @@
-"""Gymnasium's side of cupydrive; importing this registers every environment of one agent there."""
+"""Adapter to Gymnasium. The import registers every single-agent environment in Gymnasium."""
 
 from cupydrive.adapters.gymnasium import Env, VectorEnv, register
 

@@ -1,4 +1,4 @@
-"""Lightning's side of cupydrive."""
+"""Adapter to Lightning."""
 
 from cupydrive.adapters.lightning import RLModule
 

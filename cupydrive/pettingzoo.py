@@ -1,4 +1,4 @@
-"""PettingZoo's side of cupydrive."""
+"""Adapter to PettingZoo."""
 
 from cupydrive.adapters.pettingzoo import ParallelEnv
 

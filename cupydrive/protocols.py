@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from cupydrive.playing.rollout import Rollout
     from cupydrive.spec import EnvSpec, Group
 
-Array: TypeAlias = "np.ndarray | cupy.ndarray"  # of an executor
-# of a parameter of an environment
+Array: TypeAlias = "np.ndarray | cupy.ndarray"  # array in the memory of an executor
+# Value of an environment's parameter.
 ParamValue: TypeAlias = "bool | int | float | str | Sequence[float] | np.ndarray"
 
 # ---- players -------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ class LearnerSettings(Protocol):
 
     @property
     def num_steps(self) -> int:
-        """T, equal for all policies that are trained jointly."""
+        """Rollout length T, equal for all policies that are trained jointly."""
 
     def learner(self) -> Learner:
         """Return the ``Learner`` of one policy.
@@ -246,7 +246,7 @@ class EnvParams(Hashable, Protocol):
 
     @property
     def max_episode_steps(self) -> int:
-        """Return the time limit in steps."""
+        """Time limit in steps."""
 
 
 # ---- executors -----------------------------------------------------------------------------------

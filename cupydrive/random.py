@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from cupydrive.errors import ParameterError
 
-AGENTS, DRAWS = 2**16, 2**12  # agents of one stream, and draws of each
+AGENTS, DRAWS = 2**16, 2**12  # maximum agents of one stream, and draws of each agent
 RESET, DYNAMICS, ACTION, POLICY = 0, 1, 2, 3
 
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))

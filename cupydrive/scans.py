@@ -22,7 +22,7 @@ from cupydrive.protocols import Executor, Program
 ROWS, BIAS_SUMS = 16, 8  # constants of mma/gru.cu
 EXACT_ROWS, EXACT_TEAM = 4, 256  # sequences and threads of a team of layerwise/gru.cu
 MOST_EXACT_UNITS = 512  # maximum number of units whose gates fit into one multiprocessor
-MOST_UNITS = 128  # maximum number of units whose weights fit into its registers
+MOST_UNITS = 128  # maximum number of units whose weights fit into a multiprocessor's registers
 TENSOR_CORES = (8, 0)  # first compute capability with bfloat16
 STEPS_AT_ONCE = 8  # constant of mingru.cu
 
@@ -80,7 +80,13 @@ def mingru_program(size: int, device: torch.device, dtype: torch.dtype) -> tuple
 
 
 def exact_gru_unit(where: Executor, size: int, tile: int) -> Unit:
-    """Return the ``Unit`` of ``kernels/learn/layerwise/gru.cu`` for teams of ``tile`` sequences."""
+    """Return the ``Unit`` of ``kernels/learn/layerwise/gru.cu``.
+
+    Args:
+        where: Executor that runs the kernel.
+        size: Number of units.
+        tile: Number of sequences of a thread team.
+    """
     layer = ("OBS", size), ("PARAMETERS", 3 * size), ("TOWERS", 1), ("LAYERS", 1), ("RELU", 0)
     widths = f"constexpr int WIDTH[TOWERS][LAYERS + 1] = {{{{{size}, {3 * size}}}}};\n"
     text, team = widths + "#define PACK_FIRST 1\n", min(EXACT_TEAM, where.max_team)

@@ -62,7 +62,7 @@ __all__ = [
 if TYPE_CHECKING:
     from cupydrive.protocols import Program
 
-Actions = Mapping[str, np.ndarray]  # of a step, by group: (N, C) or (N, C, H)
+Actions = Mapping[str, np.ndarray]  # actions of one step by group, (N, C) or (N, C, H)
 
 
 def param(
@@ -439,7 +439,8 @@ def nearest_decision(*distances: npt.ArrayLike, axis: int | None = None) -> np.n
         np.broadcast_shapes(*(d.shape for d in arrays))
     except ValueError:
         raise ParameterError(
-            f"nearest_decision: distances of shapes {[d.shape for d in arrays]} do not fit together"
+            f"nearest_decision: distances have the shapes {[d.shape for d in arrays]}, expected "
+            f"shapes that broadcast"
         ) from None
     smallest = np.minimum.reduce(
         np.broadcast_arrays(*(np.where(d == 0, np.inf, d) for d in arrays))

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's side of cupydrive."""
+"""Adapter to Stable-Baselines3."""
 
 from cupydrive.adapters.stable_baselines3 import VecEnv
 

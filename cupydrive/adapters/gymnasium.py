@@ -274,12 +274,10 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
         """
         given = values if isinstance(values, list | tuple) else [values] * self.num_envs
         if not hasattr(self, name) or not len(given) == self.num_envs == given.count(given[0]):
-            one = (
-                f"expected one value, or {self.num_envs} equal ones, of its attributes. "
-                f"Pass parameters to the constructor"
-            )
             raise ParameterError(
-                f"set_attr: got {name} = {shown(values)}, {one}: VectorEnv(..., {name}=...)"
+                f"set_attr: got {name} = {shown(values)}, expected an attribute, and one value or "
+                f"{self.num_envs} equal ones. Pass parameters to the constructor: "
+                f"VectorEnv(..., {name}=...)"
             )
         setattr(self, name, given[0])
 

@@ -41,8 +41,8 @@ except ImportError as missing:
         "cupydrive.lightning needs Lightning: pip install lightning, or the extra `lightning`"
     ) from missing
 
-KEY = "cupydrive"  # of the run in Lightning's checkpoint
-# entries of Run.as_json() that must be equal in a checkpoint
+KEY = "cupydrive"  # key of the run in Lightning's checkpoint
+# Entries of Run.as_json() that a checkpoint must share with this run.
 SAME = ("env", "params", "num_envs", "seed", "backend", "policies")
 
 
@@ -142,7 +142,7 @@ class RLModule(NotCopied, LightningModule):
             )
             check_players(self.config)
             self.run, self.goal = None, self.config.steps  # type: ignore[assignment]
-        # environment steps at the beginning of training; whether a checkpoint was read since
+        # began: environment steps done when training starts. resumed: a checkpoint was loaded.
         self.began, self.resumed = 0, False
         self.loop: Loop = None  # type: ignore[assignment]
         self.told = 0  # number of rows of metrics that were logged

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 # Exceptions that a network raises if it does not fit its input.
 MISFITS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
-TRIED = 64  # rows of which outputs are compared with those of the same rows in other batches
-Seen = Mapping[str, torch.Tensor]  # ``obs``, and ``critic_obs`` for a centralized critic
-ROW_TOLERANCE = 1e-4  # of outputs, relative above 1
-SPREAD = 0.05  # limit of the random numbers that are added to weights
+TRIED = 64  # rows whose outputs are compared with those of the same rows in other batches
+Seen = Mapping[str, torch.Tensor]  # has ``obs``, and ``critic_obs`` for a centralized critic
+ROW_TOLERANCE = 1e-4  # allowed difference of outputs, absolute below 1 and relative above
+SPREAD = 0.05  # largest random number that is added to a weight
 NO_RANDOM = (
     "Draw no random numbers in forward, as dropout does, since learning must reproduce the "
     "probability of the chosen action"

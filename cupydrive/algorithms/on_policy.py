@@ -160,8 +160,8 @@ class OnPolicyLearner(ScheduledLearner):
         like = [row.to(torch.uint8), row, row, row, rollout.obs[g.name][0]]
         like += [self.taken(rollout, g)[0], None if mask is None else mask[0]]
         like += [rollout.critic_obs[g.name][0] if self.central else None]
-        # A policy of sequences or whole environments does not learn from held steps. It needs only
-        # their flags.
+        # A policy that learns from sequences or whole environments does not learn from held steps.
+        # It needs only their flags.
         like = like[:1] if self.ask.state_size or self.agents_per_row > 1 else like
         held = zip(HELD, like, strict=False)
         return {name: torch.zeros_like(tensor) for name, tensor in held if tensor is not None}
@@ -190,7 +190,7 @@ class OnPolicyLearner(ScheduledLearner):
         return self.config.central
 
     def rows(self, rollout: Rollout) -> int:
-        """Return B."""
+        """Return the number of rows of a rollout, B."""
         return rollout.steps * rollout.batch.num_envs * sum(g.count for g in self.groups)
 
     def rows_at_once(self, rollout: Rollout) -> int:

@@ -136,5 +136,5 @@ class Scheduled:
                 getattr(self, name).fill_(value)
 
     def forget(self) -> None:
-        """Let the next ``set`` write all values, since another launch may change them before."""
+        """Make the next ``set`` write all values, because another launch may change them."""
         self._now.clear()

@@ -105,9 +105,7 @@ def check(
         report.compared_with = "without a reference of `step`"
     alike = spec.cases if spec.own_program is None else ()
     if not alike:
-        report.skipped.append(
-            "bit for bit: kernels written in Python round in an order of their own"
-        )
+        report.skipped.append("bit for bit: kernels written in Python may round in another order")
     if alike and "cuda" not in executors and "cuda" in spec.devices:
         try_gpu_compiler(report, spec, spec.make_params(**spec.cases[0]))
     number = len(spec.cases) * len(executors) + len(alike)

@@ -14,7 +14,7 @@ from cupydrive.spec import EnvSpec
 
 DRAWING = "draw, on a small picture"
 HEURISTIC = "heuristic, on observations of a reset"
-ENVS = 67  # equal to other comparisons, because another number needs another program on a GPU
+ENVS = 67  # as in other comparisons. Another number could need another program on a GPU
 PICTURE_WIDTH = 480  # pixels. Smaller pictures omit text, which would then not be tested.
 
 
@@ -63,7 +63,7 @@ def try_heuristic(
                 if x.min() < 0 or x.max() >= count:
                     raise SpecError(
                         f"got choices from {x.min()} to {x.max()}, expected 0 to {count - 1}. "
-                        f"Correct them"
+                        f"Correct the heuristic"
                     )
         except Exception as error:  # the function is the user's
             report.fault(

@@ -16,7 +16,7 @@ SHOWN_FAILURES = 8  # failures that a printed report lists
 
 # Names of the comparisons of a check. The device's name is prepended.
 BOUNDS = "a bounds-checked build against the fast one, bit for bit"
-TEAM_RULES = "equally many team.sync() for every member, one writer of an entry between two"
+TEAM_RULES = "equal numbers of team.sync() in all threads, one writer per entry between two"
 THREAD_CASE = "1 thread against 3, bit for bit"
 TEAM_CASE = "a team of threads against one, bit for bit"
 GPU_TEAMS = "team sizes 1, 4, 32, 128 against the default, bit for bit"

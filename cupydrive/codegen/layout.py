@@ -13,17 +13,18 @@ from cupydrive.spec import EnvSpec, Group
 class Observations(StrEnum):
     """How observations are stored. Each way is a file of ``kernels/drive/storage``."""
 
-    DIRECT = "direct"  # computed directly in global memory
-    SHARED = "shared"  # computed in shared memory or registers, copied with wide stores
-    # The same for environments of one thread each, copied cooperatively by a warp.
+    # Threads write observations directly to global memory.
+    DIRECT = "direct"
+    # Threads compute observations in shared memory or registers, and copy them with wide stores.
+    SHARED = "shared"
+    # As SHARED, for environments of one thread each. A warp copies their observations together.
     WARP_COPY = "warp_copy"
-    # Computed in global memory, with rows staged through 128 bytes of shared memory
-    # (drive/rows.cuh).
+    # Threads stage rows through 128 bytes of shared memory (drive/rows.cuh).
     STAGED = "staged"
 
 
 ON_CHIP = (Observations.SHARED, Observations.WARP_COPY)
-WARP = 32  # threads
+WARP = 32  # threads per warp
 
 
 @dataclass(frozen=True)

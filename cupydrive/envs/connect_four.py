@@ -191,7 +191,7 @@ def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor", ...]:
-    """Return a column (N, C) that wins, else one that blocks a win, else the most central one."""
+    """Return a column (N, C): one that wins, one that blocks a win, or the most central one."""
     cells = obs.reshape(*obs.shape[:2], ROWS * COLUMNS, 2) > 0.5
     own, other = cells[..., 0], cells[..., 1]
     taken = own | other

@@ -1,5 +1,5 @@
-"""For research on learning by many agents, not for advice on policy: Covid-19 and the economy of
-the United States.
+"""Covid-19 and the economy of the United States: for research on multi-agent learning, not for
+policy advice.
 
 Intended use: a benchmark of two-level agents with different interests. Learned policies do not
 recommend any real policy. The model has one variant of the virus, constant wages, and people who

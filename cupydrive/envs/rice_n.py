@@ -3,7 +3,8 @@
 Source: the equations and coefficients of the AI for Global Climate Cooperation challenge (Zhang et
 al., 2022, arXiv 2208.07004), as in its Python program. The regions are fictitious. Differences:
 
-* ``debt_formula="product"`` is the rule of before August 2023 by which regions in debt import less.
+* ``debt_formula="product"`` is the rule from before August 2023, by which regions in debt import
+  less.
 * Quantities that do not depend on actions (people, technology, carbon of output, the price of a
   cut) are tables over time, computed once in float64, instead of state. The revenue of tariffs,
   which no region receives, is omitted.

@@ -20,7 +20,7 @@ from cupydrive import spec as cd
 from cupydrive.algorithms.ppo import PPO
 from cupydrive.random import RandomStream, below
 
-LEVELS, WATERS = 9, 3  # of rain, 0 to 8; of water, 0 to 2
+LEVELS, WATERS = 9, 3  # numbers of levels of rain, 0 to 8, and of water, 0 to 2
 KERNEL = """
 struct Params { float rain_yield; };
 struct State { Array<int, NUM_AGENTS> rain; };

@@ -35,10 +35,10 @@ BLOCK_BYTES = 1024  # shared memory that CUDA reserves per block
 PROCESSOR_REGISTERS = 65_536
 OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 ALIGNED = 16  # allocation sizes are multiples of this, so that memory can be viewed as any type
-BUSY_THREADS = 768  # threads that keep a multiprocessor busy
-FEW_AGENTS = 8  # number of agents whose state and rows may fit in one thread's registers
-REGISTER_BYTES = 256  # observations of one environment that stay in registers
-SIDE_BYTES = 768  # observations of one environment that leave enough warps per multiprocessor
+BUSY_THREADS = 768  # number of threads that keep a multiprocessor busy
+FEW_AGENTS = 8  # maximum number of agents whose state and rows fit into one thread's registers
+REGISTER_BYTES = 256  # maximum size of an environment's observations in registers
+SIDE_BYTES = 768  # maximum size of them that leaves enough warps per multiprocessor
 
 
 def torch_device() -> cupy.cuda.Device:

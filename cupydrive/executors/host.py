@@ -320,7 +320,7 @@ class HostProgram:
             raise TeamFault(str(fault), "races") if fault.limit == RACE else KernelFault(str(fault))
         if code & UNEVEN:
             raise TeamFault(
-                f"the members of a team of {self.executor.team_threads} make different numbers of "
+                f"the threads of a team of {self.executor.team_threads} make different numbers of "
                 "calls of team.sync(), any, sum, min or before",
                 "syncs",
             )

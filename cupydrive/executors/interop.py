@@ -244,7 +244,7 @@ def torch_stream() -> cupy.cuda.Stream:
     return _streams[key]
 
 
-_sides = threading.local()  # per thread, because a stream under capture in another is unusable
+_sides = threading.local()  # a stream that another thread captures is unusable
 
 
 def side_by_side(calls: Sequence[Callable[[], object]]) -> None:

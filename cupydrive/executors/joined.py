@@ -51,7 +51,7 @@ def recorded() -> Iterator[list]:
     """Yield a list that records launches instead of executing them, until the context ends.
 
     Raises:
-        NotJoinedError: If torch computes anything meanwhile, because it would be executed
+        NotJoinedError: If torch computes anything in the context, because it would be executed
             immediately and not be recorded.
     """
     noted: list = []

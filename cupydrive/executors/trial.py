@@ -30,8 +30,8 @@ from cupydrive.spec import EnvSpec
 
 PROCESS = Path(__file__).with_name("trial_process.py")
 CPU_SECONDS = 10  # CPU time limit of one launch of at most eight steps
-WALL_SECONDS = 600  # wall-clock limit, for a very busy machine
-# Beginnings of the descriptions of crashes and endless loops.
+WALL_SECONDS = 600  # wall-clock limit of a launch, large enough for a very busy machine
+# Prefixes of the descriptions of crashes and endless loops.
 CRASH, NO_END = "ends", "does not terminate"
 INDEX = "an index out of bounds"
 LOOK_FOR = {  # likely causes by signal

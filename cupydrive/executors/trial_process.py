@@ -40,9 +40,9 @@ class Fault(ctypes.Structure):
             )
         if self.limit == RACE:
             return (
-                f"`{file}`: two members of a team write `{what}` between two calls of "
-                f"team.sync(), in environment {self.env}. On a GPU this is a data race, in which "
-                f"one of two additions is lost"
+                f"`{file}`: two threads of a team write `{what}` between two calls of "
+                f"team.sync(), in environment {self.env}. On a GPU this is a data race, and one of "
+                f"two additions may be lost"
             )
         if self.limit == ELSEWHERE:
             return f"{place}: {what}, in environment {self.env}"

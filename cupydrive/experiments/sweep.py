@@ -249,7 +249,7 @@ def checked_space(
     if space is None:
         return {name: choices for name, choices in SPACE.items() if name in known}
     if not checked_mapping("sweep", "space", space):
-        raise ParameterError("sweep: space is empty; name at least one setting")
+        raise ParameterError("sweep: space is empty, expected at least one setting")
     names = sorted({*known, *(field.name for field in fields(spec.params))})
     for name, choices in space.items():
         checked_choice("sweep", "a name in space", name, names)

@@ -202,7 +202,7 @@ class Trials:
             except CupydriveError as error:
                 misfit = error
                 study.tell(trial, state=TrialState.FAIL)
-        tried = f"none of {MOST_DRAWS} draws from space can be trained, at last {values}"
+        tried = f"none of {MOST_DRAWS} draws from space can be trained. Last draw: {values}"
         raise ParameterError(f"sweep: {tried}: {misfit}")
 
     def run_batch(self, study: optuna.Study, size: int) -> bool:

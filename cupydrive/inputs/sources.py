@@ -24,7 +24,7 @@ class Source:
         repository: Owner and name on GitHub.
         commit: Commit hash, 40 hexadecimal digits.
         folder: Folder of the files in the repository.
-        license: License of the repository, and its holder.
+        license: License of the repository, and its copyright holder.
         credit: Authors of the data.
         files: SHA-256 by file name.
     """

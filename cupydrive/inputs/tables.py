@@ -203,7 +203,7 @@ class WithTable:
         """
         key = params, str(like.device)
         if key not in self._tensors:
-            import torch  # which `like` has brought
+            import torch  # already imported, since `like` is a tensor
 
             with torch.inference_mode(False):  # the tensors outlive the caller's mode
                 self._tensors[key] = {

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from cupydrive.spec import Group
 
 Rows: TypeAlias = torch.Tensor | np.ndarray  # (..., D), (..., K) or (..., M)
-RowsByGroup: TypeAlias = Rows | dict[str, Rows]  # the former for a single group
+RowsByGroup: TypeAlias = Rows | dict[str, Rows]  # a single group has no dictionary
 Acted: TypeAlias = (
     torch.Tensor | tuple[torch.Tensor, torch.Tensor | None]
 )  # actions, and a hidden state if there is one
@@ -50,7 +50,7 @@ M = TypeVar("M", bound=nn.Module)
 # differences. Such choices are equally likely, and the first of them is taken.
 AS_LIKELY = 2.0**-25
 
-Generator: TypeAlias = torch.Generator | None  # of random actions. None is torch's own
+Generator: TypeAlias = torch.Generator | None  # draws actions. None selects torch's global one
 
 
 class Moments(Protocol):

@@ -527,7 +527,7 @@ class Categorical(Sampled):
                 allowed choices is ignored.
         """
         action = action.long()
-        if len(set(self.sizes)) == 1:  # all heads at once
+        if len(set(self.sizes)) == 1:  # all heads in one call
             shape = (-1, self.heads, self.sizes[0])
             logits = parameters.reshape(shape)
             parts = [(logits, action, None if mask is None else mask.reshape(shape))]

@@ -86,12 +86,12 @@ class Recording:
 
     @property
     def num_envs(self) -> int:
-        """N."""
+        """Number of episodes, N."""
         return len(self.length)
 
     @property
     def steps(self) -> int:
-        """T, the steps of the longest episode."""
+        """Number of steps of the longest episode, T."""
         return int(self.length.max())
 
     def __getitem__(self, which: int | slice) -> "Recording":

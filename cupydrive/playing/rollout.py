@@ -333,8 +333,8 @@ class LatestEpisodes:
     """Length, returns and metrics of each environment's latest episode, on the device.
 
     The mean over environments counts each environment once. A mean over the episodes that end in
-    some interval would be biased while environments run in step: at first only short episodes end,
-    later all long ones at once.
+    an interval would be biased if the environments started together, because short episodes end
+    first and long ones later.
 
     Args:
         rollout: The ``Rollout``.

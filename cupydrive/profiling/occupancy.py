@@ -8,7 +8,7 @@ from cupydrive.codegen.layout import WARP
 if TYPE_CHECKING:
     from cupydrive.executors.cuda import CudaProgram
 
-SCHEDULERS = 4  # schedulers of a multiprocessor, each with its part of the registers
+SCHEDULERS = 4  # schedulers of a multiprocessor, each with an equal share of the registers
 REGISTERS_AT_ONCE = 256  # allocation granularity of a warp's registers
 
 

@@ -31,7 +31,7 @@ from cupydrive.simulation.batch import Batch
 from cupydrive.spec import EnvSpec
 from cupydrive.training.begin import make_run
 
-TUNED_RUNS, TUNED_SECONDS = 5, 0.01  # runs of each layout, and seconds per run
+TUNED_RUNS, TUNED_SECONDS = 5, 0.01  # number of timed runs per layout, and seconds per run
 SIZES = tuple(4**k for k in range(3, 11))  # numbers of environments to try, 64 to 1,048,576
 ITERATIONS = 5  # timed training iterations
 # Minimum speed-up. Two consecutive sizes below it end the search.

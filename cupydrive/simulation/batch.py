@@ -27,11 +27,11 @@ from cupydrive.spec import EnvSpec, Group
 
 # struct Clock of random.cuh
 CLOCK = np.dtype([("episode", "u4"), ("elapsed", "i4"), ("time", "u4")])
-OBS_DTYPES = {"float32": "f4", "bfloat16": "u2"}  # bits of bfloat16, which NumPy lacks
+OBS_DTYPES = {"float32": "f4", "bfloat16": "u2"}  # NumPy lacks bfloat16, so its bits are stored
 KEEP_FREE = 0.95  # maximum fraction of the free memory for buffers
 
 
-Named: TypeAlias = dict[str, np.ndarray]  # by group
+Named: TypeAlias = dict[str, np.ndarray]  # arrays by group
 
 
 class BatchState(TypedDict):

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from cupydrive.simulation.batch import Batch
 
 ENDS = (f"{CRASH} ", NO_END)
-# for the debug build, which only needs to find the endless loop
+# Time limit of the debug build, which only needs to locate the endless loop.
 PLACE_SECONDS = 2
-LATER_STEPS = 100  # of an episode, for errors that occur late
-NOTHING_LOST = "It ran in a process of its own, so nothing else is lost"
+LATER_STEPS = 100  # steps of a second trial, for errors that occur late in an episode
+NOTHING_LOST = "It ran in a separate process, so this process is unaffected"
 
 
 def try_kernel(

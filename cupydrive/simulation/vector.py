@@ -272,7 +272,8 @@ class VectorEnv(NotCopied):
         if mask is not None:
             if seed is not None:
                 raise ParameterError(
-                    "reset(seed, mask): a seed restarts the streams of all. Pass one of the two"
+                    "reset: got seed and mask, expected one of them, since a seed restarts the "
+                    "random streams of all environments"
                 )
             if not self._ready:
                 raise OrderError(

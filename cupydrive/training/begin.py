@@ -105,8 +105,8 @@ def refuse_for_run(
     for name, value in (*refused.items(), *params.items()):
         if name in params or (value is not None and value is not False):
             raise ParameterError(
-                f"{where}(run, {name}={shown(value)}): a run brings its environment, policies, "
-                f"sizes and seed. Leave {name} out, or begin a new run with the environment's name"
+                f"{where}(run, {name}={shown(value)}): a run has its environment, policies, "
+                f"sizes and seed. Omit {name}, or start a new run from the environment's name"
             )
     if checked_device(device, "train") not in ("auto", run.device):
         raise ParameterError(

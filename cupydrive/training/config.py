@@ -98,8 +98,8 @@ class TrainConfig:
             raise ParameterError(f"train: {name}=True needs out=, the folder of the run")
         if self.resume and self.overwrite:
             raise ParameterError(
-                "train: resume=True goes on with the run in out, overwrite=True replaces it. Pass "
-                "one of them"
+                "train: got resume=True and overwrite=True, expected one of them. resume continues "
+                "the run in out, and overwrite replaces it"
             )
 
     def made_of(self) -> "TrainConfig":

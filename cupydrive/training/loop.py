@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 METRIC_ROWS = 1000  # number of logged intervals of a run of default length
 QUEUED = 2  # intervals that may be launched before the oldest has been read
-INTERVAL_SECONDS = 1.0  # maximum seconds of an interval, and so of the delay of control flags
+INTERVAL_SECONDS = 1.0  # maximum duration of an interval, which delays control flags
 FINISHING = "Interrupted. Finishing this iteration. Press Ctrl-C again to abort."
 MOST_EXPLAINED = 4  # failed runs that are explained before the error is raised
 
@@ -47,10 +47,10 @@ class Interval:
     """Numbers of some iterations, copied asynchronously from the device."""
 
     step: int
-    numbers: torch.Tensor  # as `tell` returns them, on the host
-    ready: torch.cuda.Event | None  # CUDA event, or None
+    numbers: torch.Tensor  # result of `tell`, on the host
+    ready: torch.cuda.Event | None  # recorded after the copy, None on a CPU
     seconds: float
-    rates: list[dict[str, float]]  # by run: learning rate by policy
+    rates: list[dict[str, float]]  # learning rates by policy, for each run
 
     def arrived(self) -> bool:
         """Return whether the host may read the numbers."""

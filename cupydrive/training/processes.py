@@ -29,7 +29,7 @@ from cupydrive.inputs.arguments import checked_int
 # Environment variable with the rendezvous file of processes that `start_processes` has started.
 MEETING = "CUPYDRIVE_MEETING"
 LOST = 3  # exit code of a process that ends because another one has ended
-GRACE = 10.0  # seconds that the other processes have to exit after one has failed
+GRACE = 10.0  # seconds in which the other processes must exit after one has failed
 # Timeout of collectives. A rank may wait for another that compiles or saves.
 PATIENCE = timedelta(minutes=5)
 POLL = 0.05  # seconds between polls of the child processes

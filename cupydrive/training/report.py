@@ -14,7 +14,7 @@ from cupydrive.playing.rollout import NONE_FOUND
 if TYPE_CHECKING:
     from cupydrive.training.run import Run
 
-HEAD_NUMBERS = 2  # numbers before the means: episodes, and the shortest length
+HEAD_NUMBERS = 2  # number of episodes and shortest length, which precede the means
 TEAM = 128  # threads per row of kernels/train/report.cu on a GPU
 
 
@@ -56,7 +56,7 @@ class MetricReport:
 
     def __init__(self, run: Run) -> None:
         self.run, self.names = run, run.episodes.names
-        self.spans: list[tuple[int, int]] = []  # of each learner's sums. Its `bad` comes after
+        self.spans: list[tuple[int, int]] = []  # ranges of each learner's sums, followed by `bad`
         self.found = HEAD_NUMBERS + len(self.names)
         for learner in run.learners.values():
             self.spans.append((self.found, self.found + len(learner.metric_sums)))

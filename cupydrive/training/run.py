@@ -511,7 +511,7 @@ class Run(NotCopied):
         except TrainingError as error:
             raise TrainingError(f"{folder}: {error}") from None
         run.total, run.step, run.folder = config.steps, saved["step"], folder
-        for learner in run.learners.values():  # epsilon, with which an evaluation may explore
+        for learner in run.learners.values():  # restores PQN's epsilon, which evaluations may use
             learner.schedule(run.step)
         rows = runfolder.read_metrics(folder)
         run.metrics = [row for row in rows if row["charts/global_step"] <= run.step]

@@ -140,7 +140,7 @@ def recording(run: Run) -> list[Launch]:
         NotJoinedError: If an iteration consists of more than launches of compiled kernels.
     """
     if run.batch.spec.own_program is not None:
-        raise NotJoinedError("the environment brings a program of its own")
+        raise NotJoinedError("the environment has its own program")
     if run.batch.program.prints:
         raise NotJoinedError("the environment prints")
     scheduled(run)

@@ -173,7 +173,7 @@ def optuna():
     [
         (
             {"num_minibatches": [3, 5]},
-            r"none of 100 draws from space can be trained, .*'num_minibatches': .* 64 rows",
+            r"none of 100 draws from space can be trained\. .*'num_minibatches': .* 64 rows",
         ),
         ({"gamma": (0.5, 1.5)}, r"PPO: gamma = 1.5: it must be from 0 to 1"),
         ({"gravity": (5.0, 1e6)}, r"cartpole: gravity = 1000000.0 is out of range"),

@@ -117,12 +117,12 @@ MISTAKES = {
     "no leader guard": (
         "if (env.team.leader()) s.ticks += 1;",
         "s.ticks += 1;",
-        r"`step`: two members of a team write `state\.ticks` between ",
+        r"`step`: two threads of a team write `state\.ticks` between ",
     ),
     "a sync that not all reach": (
         "  return env.team.sum",
         "  if (env.team.leader()) env.team.sync();\n  return env.team.sum",
-        r"the members of a team of 4 make different numbers of calls of team\.sync\(\)",
+        r"the threads of a team of 4 make different numbers of calls of team\.sync\(\)",
     ),
     "a field that reset forgets": (
         "s.vx[i] = s.vy[i] = 0.0f;",

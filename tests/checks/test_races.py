@@ -20,18 +20,18 @@ TAGS = "env.metrics.tags += tags;"
 SEEN = "row[5] = time;"
 # What members do beside the rest of tag_grid's step or observation, by what is said of it.
 RACES = {
-    "`step`: two members of a team write `runner.reward(0)`": (TAGS,
+    "`step`: two threads of a team write `runner.reward(0)`": (TAGS,
     "env.runner.reward(0) = LOWEST;"),
-    "`step`: two members of a team write `tagger.reward(2)`": (TAGS,
+    "`step`: two threads of a team write `tagger.reward(2)`": (TAGS,
     "env.tagger.reward(2) -= 1.0f;"),
-    "`step`: two members of a team write `state.x[3]`": (TAGS, "s.x[3] += 1;"),
-    "`step`: two members of a team write `state.x[0]`": (TAGS,
+    "`step`: two threads of a team write `state.x[3]`": (TAGS, "s.x[3] += 1;"),
+    "`step`: two threads of a team write `state.x[0]`": (TAGS,
     "if (env.team.rank < 2) s.x[0] = 7 + env.team.rank;"),
-    "`step`: two members of a team write `state.y[0]`": (TAGS, "s.y[0] += 1;"),
-    "`observe`: two members of a team write `tagger.obs(1)[4]`": (
+    "`step`: two threads of a team write `state.y[0]`": (TAGS, "s.y[0] += 1;"),
+    "`observe`: two threads of a team write `tagger.obs(1)[4]`": (
         SEEN, "env.tagger.obs(1)[4] = (float)(env.elapsed * 10 + env.team.rank);",
     ),
-    "`observe`: two members of a team write `runner.obs(0)[0]`": (
+    "`observe`: two threads of a team write `runner.obs(0)[0]`": (
         SEEN, "env.runner.obs(0)[0] = LOWEST;",
     ),
 }  # fmt: skip
@@ -104,7 +104,7 @@ def test_what_members_may_write_is_no_race(what):
 def test_memory_that_nobody_but_the_team_sees_is_named_by_its_bytes(team, entry, byte):
     text = f"env.team.sync(); env.shared.{entry} = 1 + env.team.rank; env.team.sync();"
     with pytest.raises(
-        KernelFault, match=f"two members of a team write `shared, from its byte {byte} on` between"
+        KernelFault, match=f"two threads of a team write `shared, from its byte {byte} on` between"
     ):
         take_steps(one_point(text), team)
 
@@ -141,6 +141,6 @@ def test_a_check_reports_a_race_first():
     spec = tag(TAGS, "env.runner.reward(0) -= (float)tags;")
     report = cd.check(spec, agent_steps=2000, device="cpu", progress=False)
     assert (
-        "two members of a team write `runner.reward(0)` between two calls of team.sync()"
+        "two threads of a team write `runner.reward(0)` between two calls of team.sync()"
         in report.failures()[0]
     )

@@ -210,7 +210,7 @@ def test_shapes_spaces_and_closing():
     tag.close()
     with pytest.raises(OrderError, match="after close"):
         tag.reset()
-    with pytest.raises(ParameterError, match="Pass one of the two"):
+    with pytest.raises(ParameterError, match="expected one of them"):
         env.reset(seed=1, mask=torch.ones(5, dtype=torch.bool))
 
 

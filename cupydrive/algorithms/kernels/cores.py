@@ -21,7 +21,7 @@ from cupydrive.codegen.source import Unit
 from cupydrive.executors.interop import zeros
 from cupydrive.scans import STEPS_AT_ONCE, exact_gru_unit, mingru_unit
 
-TEAM_SEQUENCES = 16  # maximum of a team on a GPU
+TEAM_SEQUENCES = 16  # maximum sequences of a team on a GPU
 
 
 class GruKernels(PartKernels):

@@ -32,20 +32,20 @@ from cupydrive.executors.interop import make_call, zeros
 from cupydrive.executors.ranks import Shard
 from cupydrive.protocols import Executor
 
-# Number of threads that draw the rows of one chunk, and of partial sums of its moments. Chunks
-# with fewer rows use fewer threads, down to FEW_DRAWERS, if there are more than CHUNKS_AT_ONCE
-# chunks per processor.
+# Number of threads that draw the rows of one chunk. Each of them computes a partial sum of the
+# chunk's moments. If there are more than CHUNKS_AT_ONCE chunks per processor, chunks with
+# fewer rows use fewer threads, down to FEW_DRAWERS.
 DRAWERS, FEW_DRAWERS = 128, 4
 CHUNKS_AT_ONCE = 16
-GRADIENT_BYTES = 2**28  # limit for the gradients of all parts, so larger networks have fewer parts
+GRADIENT_BYTES = 2**28  # limit for the gradients of all parts. Larger networks have fewer parts
 # Inputs of learning, in the order of ``struct Learn``: (T, N, C, ...) of each group, or None.
 COLUMNS = ("obs", "action", "mask", "active", "log_prob", "value", "advantage", "returns")
 # Outputs per row with ``Task.stores``, behind the inputs: (T, N, C) of each group, or None.
 STORED = ("log_prob_now", "value_now")
 
 
-Columns = Mapping[str, Sequence[torch.Tensor | None]]  # by name, a tensor of each group
-Shared = Mapping[str, Any]  # tensors by name, or None
+Columns = Mapping[str, Sequence[torch.Tensor | None]]  # tensors of all groups, by name of a column
+Shared = Mapping[str, Any]  # tensor or None, by name
 # Tensors that all kernels read, in the order of ``struct Learn``.
 LOSS_TENSORS = (
     "seed",
@@ -167,7 +167,9 @@ def exact_forward_unit(
 
 def exact_gradient_unit(task: Task) -> Unit:
     """Return the ``Unit`` of ``kernels/learn/exact/gradient.cu``."""
-    rows = -(-task.shard.all_envs // task.shard.all_blocks) * task.rows_of_env  # maximum of a block
+    rows = (
+        -(-task.shard.all_envs // task.shard.all_blocks) * task.rows_of_env
+    )  # of the largest block
     tiles = gradient_tiles(task.layout, task.executor, -(-rows // task.minibatches))
     return task.unit("exact/gradient", tiles.constants)
 

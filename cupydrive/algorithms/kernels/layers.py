@@ -34,12 +34,12 @@ from cupydrive.executors.interop import make_call, zeros
 from cupydrive.protocols import Executor, Program
 
 PART_TEAM = 256  # threads of one team on a GPU
-PART_ROWS = 32  # maximum of a team on a GPU
-PATCHES = 128  # maximum of a team on a GPU
-ABREAST = 4  # pixels whose gradients one thread of a team computes at once
-NORM_ROWS = 64  # rows of a CPU thread in norm.cu. A GPU's warp has one row
-NORM_CHAINS = 32  # columns of a strip in norm.cu, the lanes of a warp
-NORM_PIECES = 2048  # maximum of teams whose sums of gradients are added in bfloat16
+PART_ROWS = 32  # maximum rows of a team on a GPU
+PATCHES = 128  # maximum patches of a team on a GPU
+ABREAST = 4  # pixels whose gradients one thread computes together
+NORM_ROWS = 64  # rows per CPU thread in norm.cu. On a GPU, each warp has one row
+NORM_CHAINS = 32  # columns that a warp of norm.cu sums together, one per lane
+NORM_PIECES = 2048  # maximum number of teams of norm.cu in bfloat16, each with a partial sum
 ACTIVATED = "#define ACTIVATE_LAST 1\n"
 
 

@@ -12,7 +12,7 @@ from cupydrive.algorithms.kernels.layout import Constants, NetworkLayout, padded
 from cupydrive.codegen.source import Unit
 from cupydrive.protocols import Executor
 
-ROW_PARTS = "#define PACK_FIRST 1\n"  # pack weights for gradients of the inputs also
+ROW_PARTS = "#define PACK_FIRST 1\n"  # also pack weights for the gradients of the inputs
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class LayerwiseLayout(NetworkLayout):
 
     @property
     def obs_dim(self) -> int:
-        """D."""
+        """Number of entries of an observation, D."""
         return math.prod(self.obs_shape)
 
     @property

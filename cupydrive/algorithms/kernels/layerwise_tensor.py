@@ -49,18 +49,19 @@ from cupydrive.scans import BIAS_SUMS, STEPS_AT_ONCE, gru_program, gru_teams, mi
 from cupydrive.scans import ROWS as GRU_ROWS
 from cupydrive.spec import Group
 
-ROW_ENTRIES = 8  # alignment of rows for the library, in entries of bfloat16: ALIGNED of adam.cuh
-ROWS_AT_ONCE = 64  # of rows.cu
-LEAST_PATCHES = 16  # smallest tile of a team of mma/conv.cu. Tiles are powers of two
-STAGED_BYTES = 16 * 1024  # of images in its shared memory
-PRODUCTS = 8  # maximum of consecutive tiles of such a team
-TEAMS_OF_PROCESSOR = 8  # that split the gradient of convolutions
-SUMMED_AT_ONCE = 32  # matrices of one launch of totals.cu
+# Alignment of rows for the matrix library, in bfloat16 entries. Equals ALIGNED of adam.cuh.
+ROW_ENTRIES = 8
+ROWS_AT_ONCE = 64  # rows per team of rows.cu
+LEAST_PATCHES = 16  # minimum tile of a team of mma/conv.cu. Tiles are powers of two
+STAGED_BYTES = 16 * 1024  # shared memory of such a team for images
+PRODUCTS = 8  # maximum number of consecutive tiles of such a team
+TEAMS_OF_PROCESSOR = 8  # teams per processor that split the gradient of convolutions
+SUMMED_AT_ONCE = 32  # matrices per launch of totals.cu
 SUMMED_COLUMNS, SUMMING_TEAM = 32, 512  # columns and threads of a team of totals.cu
-SUMMED_ROWS = 2048  # maximum of totals.cu. The library adds more rows sooner
-NORM_OUTPUTS = 16  # maximum of a network's outputs that norm.cu computes
+SUMMED_ROWS = 2048  # maximum for totals.cu. Above it, the matrix library sums rows faster
+NORM_OUTPUTS = 16  # maximum number of network outputs that norm.cu computes
 HALF = "#define HALF 1\n"
-Queued = KernelLaunch | Callable[[], object]  # a call queues work
+Queued = KernelLaunch | Callable[[], object]  # work that a call queues on the device
 
 
 def row_width(n: int) -> int:

@@ -33,13 +33,14 @@ Constants = Sequence[tuple[str, int]]  # names and values of compile-time consta
 
 ONE_MEMBER_ROWS = 32
 TEAM_ROWS = 128
-FEWEST_ROWS = 4  # of a forward pass, since fewer leave half of a GPU's warps empty
-ROOM = 64  # bytes of a block for alignment
-FEWEST_SHARED_ROWS = 32  # weights and gradient leave shared memory if fewer rows fit beside them
-PAD = 16  # alignment of rows of matrices
+FEWEST_ROWS = 4  # minimum of a forward pass. Fewer would leave half of a GPU's warps empty
+ROOM = 64  # bytes of shared memory that a block reserves for alignment
+# If fewer rows fit into shared memory next to weights and gradient, those stay in global memory.
+FEWEST_SHARED_ROWS = 32
+PAD = 16  # floats, the alignment of matrix rows
 # Threads of one block on a GPU, by kernel file.
 TEAMS = {"exact/forward": 256, "exact/gradient": 256, "update": 128}
-# adjacent blocks whose gradients are added first, at most MOST_PARTS in update.cu
+# Number of adjacent blocks whose gradients are added first, at most MOST_PARTS in update.cu.
 PARTS = 32
 ADDERS_AT_ONCE = 16  # teams per processor that reduce gradients at the same time
 
@@ -265,7 +266,7 @@ def forward_tiles(layout: NetworkLayout, executor: Executor, rows: int) -> Tiles
 
 def gradient_tiles(layout: NetworkLayout, executor: Executor, rows: int) -> Tiles:
     """Return the ``Tiles`` of gradients of chunks of ``rows`` rows."""
-    about = 4 * (1 + PAD)  # per row: its index, and reported metrics
+    about = 4 * (1 + PAD)  # bytes per row for its index and the reported metrics
     if executor.max_team == 1:
         return widest(layout.tile_bytes + about, executor.team_bytes, ONE_MEMBER_ROWS)
     each = min(TEAM_ROWS, rows)

@@ -53,7 +53,7 @@ from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Program
 from cupydrive.spec import Group
 
-MOST_ROWS = 2**30  # of an iteration, since kernels use 32-bit indices
+MOST_ROWS = 2**30  # maximum per iteration, because kernels use 32-bit indices
 
 
 class KernelLearner(OnPolicyLearner):

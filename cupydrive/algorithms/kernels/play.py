@@ -44,15 +44,17 @@ from cupydrive.spec import Group
 
 # key in a run's backends, next to names of policies, which have no spaces
 ALL_ROLLOUTS = "all rollouts"
-MOST_ENVS = 16  # of one warp set, since more rows need too many registers
-MOST_WARP_SETS = 16  # of one block
-BUSY_WARPS = 8  # of one block if warp sets have several warps, since more compete for resources
-BUSY = 4  # warps of a processor, one per scheduler
-# of one environment's observations, since more do not fit into the registers of one thread
+MOST_ENVS = 16  # maximum per warp set. More rows need too many registers
+MOST_WARP_SETS = 16  # maximum per block
+# Maximum warps of a block if a warp set has several warps. More warps compete for resources.
+BUSY_WARPS = 8
+BUSY = 4  # warps that occupy a multiprocessor, one per scheduler
+# Maximum size of one environment's observations that one thread keeps in registers.
 OBS_REGISTER_BYTES = 256
-TEAM_MEMORY = 32 * 1024  # shared memory for the thread teams of a warp
-RESERVED_BYTES = 2048  # shared memory for padding and other data
-PLAYED = ("raw", "log_prob", "value", "memory", "start")  # in the order of ``struct PlayedRows``
+TEAM_MEMORY = 32 * 1024  # bytes of shared memory for the thread teams of a warp
+RESERVED_BYTES = 2048  # bytes of shared memory for padding and other data
+# Tensors in the order of ``struct PlayedRows``.
+PLAYED = ("raw", "log_prob", "value", "memory", "start")
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from cupydrive.algorithms.kernels.tensor import (
 from cupydrive.executors.interop import make_call
 from cupydrive.protocols import Executor
 
-RESIDENT_ROWS = 256  # of a minibatch
+RESIDENT_ROWS = 256  # maximum rows of a minibatch
 RESIDENT_SUMS = 64  # gradient accumulators per thread that allow two resident blocks
 GROUP_RESIDENT = Way("hopper/group_resident", GROUPS.rows, GROUPS.threads)
 

@@ -40,8 +40,8 @@ class RunningMeanStd:
         return {"mean": self.mean, "variance": self.variance, "count": self.count}
 
 
-# Maximum number of slices of the steps of a rollout. Each slice of a column and a block of
-# environments is summed by one thread.
+# Maximum number of slices into which the steps of a rollout are split. One thread sums one slice of
+# a column and a block of environments.
 SLICES = 8
 
 

@@ -15,11 +15,11 @@ from cupydrive.protocols import Executor
 if TYPE_CHECKING:
     from cupydrive.algorithms.kernels.gradients import Minibatches
 
-# Tensors that a step reads or changes, in the order of ``struct Update``: four scheduled values,
-# then counts and sums.
+# Tensors that an optimizer step reads or changes, in the order of ``struct Update``: four scheduled
+# values, then counts and sums.
 SCHEDULED = ("learning_rate", "ent_coef", "vf_coef", "max_grad_norm")
 STEP_TENSORS = (*SCHEDULED, "skip", "bad", "iteration", "metric_sums")
-TEAMS_AT_ONCE = 4  # teams per processor of a GPU in a step
+TEAMS_AT_ONCE = 4  # thread teams per multiprocessor in an optimizer step
 
 
 class Steps:
@@ -64,8 +64,8 @@ class Steps:
         self.total = zeros(device, layout.gradient)
         self.squares = zeros(device, layout.gradient // PAD - 1)
         self.step_size, self.corrections = zeros(device, 4), zeros(device, 3)
-        # Each team decides by itself about clipping and skipping, a CPU thread for many rows at
-        # once.
+        # Each team computes the clipping factor and whether to skip the step. On a CPU, one thread
+        # does this for many rows.
         teams = executor.processors * (TEAMS_AT_ONCE if executor.max_team > 1 else 1)
         fewest = layout.rows if self.packs else -(-(layout.gradient - PAD) // TEAMS["update"])
         self.teams = min(fewest, teams)

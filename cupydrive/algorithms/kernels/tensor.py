@@ -37,18 +37,19 @@ from cupydrive.protocols import Executor
 
 SKEW = 8  # padding entries between the rows of a matrix in shared memory
 TENSOR_ROWS = (128, 64, 32, 16)  # allowed rows of a block's tile
-TENSOR_THREADS, FEW_THREADS = 256, 128  # of a block. The second is for at least MANY_ROWS rows
+TENSOR_THREADS, FEW_THREADS = 256, 128  # threads per block below MANY_ROWS rows, and from there on
 MANY_ROWS = 2**18
 MOST_SUMS = 128  # gradient accumulators per thread
 WARP_GROUPS = 90  # the only architecture with wgmma
 WIDEST_TENSOR = 64  # widest layer of a warpgroup. Hidden layers have more than half this width
 WARP_ROWS = 32  # tile rows of a warp in a forward pass
-WARPS_AT_ONCE = 16  # per processor. With more rows, each warp has its own rows
+WARPS_AT_ONCE = 16  # warps per multiprocessor. With more rows, each warp has its own rows
 MANY_GROUP_ROWS = 2**17  # rows of a minibatch from which warpgroups are faster
 MOST_GROUP_SUMS = 140  # gradient accumulators per thread of a warpgroup
-# splits that one thread adds if there are many gradients: AT_ONCE of kernels/learn/update.cu
+# Number of splits that one thread adds if there are many gradients. Equals AT_ONCE of
+# kernels/learn/update.cu.
 FEW_SPLITS = 8
-SHARING = (4, 2)  # blocks that may share a tile, if processors would be idle otherwise
+SHARING = (4, 2)  # numbers of blocks that share a tile if processors would be idle otherwise
 OLDEST = 80  # first architecture whose tensor cores support bfloat16
 
 

@@ -42,17 +42,18 @@ from cupydrive.codegen.source import Unit
 from cupydrive.executors.interop import make_call, zeros
 from cupydrive.protocols import Executor
 
-# Possible rows of a block's tile. With more, a processor has one block, which stalls on itself.
+# Possible rows of a block's tile. With more rows, only one block fits into a multiprocessor, and no
+# other block hides its latency.
 WIDE_ROWS = (64, 32, 16)
-# Blocks have smaller tiles up to this number per processor, so that they hide each other's latency.
+# Tiles shrink until a multiprocessor has this many blocks, which hide each other's latency.
 BLOCKS_PER_PROCESSOR = 4
-# rows and columns of the weight gradient that one block computes
+# Maximum rows and columns of the weight gradient that one block computes.
 MOST_OUT, MOST_IN = 128, 128
 SLAB = 64  # rows of a pipeline stage
 STAGES = (3, 2)  # possible numbers of stages
-FEWEST_SLABS = 4  # per split of the rows, since the splits must be added also
-WAVES = 2  # of blocks that compute weight gradients, since blocks differ in duration
-MOST_ROW_BYTES = 2**30  # of stored rows, so that larger minibatches are computed in parts
+FEWEST_SLABS = 4  # minimum slabs per split of the rows. Each split adds work to the reduction
+WAVES = 2  # waves of blocks that compute weight gradients, to balance their different durations
+MOST_ROW_BYTES = 2**30  # maximum memory of stored rows. Larger minibatches are computed in parts
 
 
 def wide_fitting(layout: NetworkLayout, executor: Executor) -> list[int]:
