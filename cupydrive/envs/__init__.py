@@ -309,7 +309,7 @@ def of_data(
         trust = (
             f"If you trust {here}, pass"
             if here
-            else "It came from no file. Register it first, or pass"
+            else "It was not loaded from a file. Register it first, or pass"
         )
         example = here or f"{name}.py"
         raise UnregisteredEnvironmentError(

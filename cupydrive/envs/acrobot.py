@@ -39,7 +39,7 @@ class Params:
     )
     center_1: float = cd.param(
         0.5,
-        "From the hinge to the first link's center of mass.",
+        "Distance from the hinge to the first link's center of mass.",
         unit="m",
         low=0.05,
         high=5.0,
@@ -47,7 +47,7 @@ class Params:
     )
     center_2: float = cd.param(
         0.5,
-        "From the joint to the second link's center of mass.",
+        "Distance from the joint to the second link's center of mass.",
         unit="m",
         low=0.05,
         high=5.0,

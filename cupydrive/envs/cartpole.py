@@ -24,7 +24,7 @@ class Params:
     mass_cart: float = cd.param(1.0, "Mass of the cart.", unit="kg", low=1e-3, high=1e3)
     mass_pole: float = cd.param(0.1, "Mass of the pole.", unit="kg", low=1e-3, high=1e3)
     half_length: float = cd.param(
-        0.5, "From the pivot to the pole's center of mass.", unit="m", low=1e-3, high=1e3
+        0.5, "Distance from pivot to the pole's center of mass.", unit="m", low=1e-3, high=1e3
     )
     force_mag: float = cd.param(10.0, "Force of a push.", unit="N", low=0.0, high=1e4)
     tau: float = cd.param(0.02, "Time between two actions.", unit="s", low=1e-6, high=1.0)

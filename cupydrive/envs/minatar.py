@@ -42,7 +42,7 @@ class Params:
 
     LIMITS: ClassVar[tuple[int, int]] = (100_000, 1000)  # steps, by RULES
 
-    rules: str = cd.param("original", "Whose rules fill in the other parameters.", choices=RULES)
+    rules: str = cd.param("original", "Rules that set the other parameters.", choices=RULES)
     sticky_action_prob: float = cd.param(
         -1.0,
         "Probability that the last action is repeated. A negative value takes that of the rules: "

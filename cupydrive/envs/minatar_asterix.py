@@ -26,10 +26,10 @@ def state(p: Params) -> tuple[cd.Field, ...]:
     return (
         cd.Field("player_x", "i4", unit="column"),
         cd.Field("player_y", "i4", unit="row, 1 to 8"),
-        cd.Field("thing_x", "u4", unit="columns of things, 4 bits for each row from 1 down"),
-        cd.Field("thing", "u4", unit="bits: 1 = there is one, 2 = to the right, 4 = gold"),
-        cd.Field("spawn_timer", "i4", unit="steps until something comes"),
-        cd.Field("move_timer", "i4", unit="steps until everything moves"),
+        cd.Field("thing_x", "u4", unit="columns of objects, 4 bits for each row from 1 down"),
+        cd.Field("thing", "u4", unit="bits: 1 = occupied, 2 = moves right, 4 = gold"),
+        cd.Field("spawn_timer", "i4", unit="steps until an object appears"),
+        cd.Field("move_timer", "i4", unit="steps until all objects move"),
         cd.Field("level", "i4", unit="level, 0 to 9"),
         cd.Field("ramp_timer", "i4", unit="steps until the next level, less one"),
         minatar.LAST_ACTION,
@@ -70,7 +70,7 @@ def reset(p: Params, random: RandomStream) -> np.ndarray:
 def spawn(
     x: np.ndarray, thing: np.ndarray, due: np.ndarray, random: RandomStream
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return columns and bits (N, 8) of things, with a new one where one is due."""
+    """Return columns and bits (N, 8) of objects, with a new one where ``due``."""
     words, free = random.bits(1, 1)[:, 0], thing == 0
     right, gold = words[:, 0] >= 2**31, below(words[:, 1], 3) == 0
     rank = below(words[:, 2], free.sum(axis=1))
@@ -99,7 +99,7 @@ def step(
     row = player_y - 1
 
     def meet(x: np.ndarray, thing: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the things that stay, and where the player takes gold and meets an enemy."""
+        """Return the remaining objects, and where the player takes gold and meets an enemy."""
         met = (x[each, row] == player_x) & (thing[each, row] > 0)
         gold = met & (thing[each, row] & GOLD > 0)
         stays = thing.copy()

@@ -97,7 +97,9 @@ class Params:
     land_emissions: float = cd.param(
         2.6, "Initial emissions of land use.", unit="Gt/a", low=0.0, high=1e3
     )
-    land_decline: float = cd.param(0.001, "Decline of them per period.", low=0.0, high=1.0)
+    land_decline: float = cd.param(
+        0.001, "Decline of these emissions per period.", low=0.0, high=1.0
+    )
     gamma: float = cd.param(0.3, "Elasticity of output to capital.", low=0.01, high=0.99)
     depreciation: float = cd.param(0.1, "Capital lost in a year.", low=0.0, high=0.99)
     damage_1: float = cd.param(

@@ -46,7 +46,7 @@ class Params:
     use_full_observation: bool = cd.param(False, "Observe all A agents: 4 A + 1 numbers.")
     num_other_agents_observed: int = cd.param(
         0,
-        "Observe the k nearest agents (3 k + 4 numbers). 0: only the nearest opponent (6).",
+        "Observe the k nearest agents (3 k + 4 numbers), or with 0 the nearest opponent (6).",
         low=0,
         high=32,
     )

@@ -304,6 +304,9 @@ class Population:
         Args:
             *keys: Names of metrics. Defaults to the episodic return of every group.
             levels: Horizontal lines for comparison, ``{label: {key: value}}``.
+
+        Returns:
+            ``Curves``, a Matplotlib figure that a notebook displays.
         """
         from cupydrive.drawing.curves import curves
 

@@ -187,7 +187,7 @@ def elo_ratings(score: np.ndarray, episodes: int) -> np.ndarray:
 
 
 def common_environment(runs: Sequence[Policies], env: Environment | None) -> Environment | Policies:
-    """Return the first run, which stands for the common environment, or ``env`` without runs.
+    """Return the first run, which represents the common environment, or ``env`` without runs.
 
     Raises:
         ParameterError: If runs have different environments or parameters, ``env`` differs from

@@ -268,8 +268,8 @@ class Trials:
     def _judge(self, study: optuna.Study, trial: Trial, run: Run, rung: int) -> bool:
         """Report the result of a run at a rung. Return whether its trial has ended.
 
-        The value of a complete trial is the worst infinity if it has no return or does not reach
-        the mark.
+        Without a reward threshold, the value of a complete trial is its last return, or -inf if it
+        has none. With one, it is the number of environment steps that reached it, or inf.
         """
         rows = [row for row in run.metrics if math.isfinite(row.get(self.key, math.nan))]
         latest = rows[-1][self.key] if rows else -math.inf
@@ -280,7 +280,7 @@ class Trials:
             study.tell(trial, value)
             return True
         if rows:
-            # With a mark, the study minimizes.
+            # With a reward threshold, the study minimizes environment steps.
             trial.report(latest if self.mark is None else -latest, rung)
         if trial.should_prune():
             study.tell(trial, state=TrialState.PRUNED)

@@ -60,7 +60,7 @@ def acting_weights(rollout: Rollout, group: Group) -> int:
     """Return the number of weights of the network that plays ``group``, or 0 without a network."""
     try:
         module = rollout.player_of[group.name].module(rollout, group)
-    # a custom player without the method, or one that is no function of observations
+    # a custom player without the method, or without a network of observations
     except (AttributeError, ParameterError):
         return 0
     return weights(module) if isinstance(module, torch.nn.Module) else 0

@@ -221,7 +221,7 @@ class StateViews(Views):
 
 
 def unknown_field(env: str, name: str, known: Iterable[str]) -> UnknownFieldError:
-    """Return the error for a name that is no field of the state of ``env``."""
+    """Return the error for an unknown field of the state of ``env``."""
     return UnknownFieldError(
         f"{env} has no state {shown(name)}.{did_you_mean(name, known)} It has: {', '.join(known)}"
     )

@@ -87,13 +87,13 @@ class Trajectory:
         return {name: self.stored_obs[name] for name in names}
 
     def __repr__(self) -> str:
-        steps, copies = self.terminated.shape
+        steps, num_envs = self.terminated.shape
         shown = ", ".join(
             f"{f.name.removeprefix('stored_')} {_shapes(getattr(self, f.name))}"
             for f in fields(self)[1:]  # all except `groups`
             if _shapes(getattr(self, f.name))
         )
-        return f"<Trajectory of {steps:,} steps of {copies:,} environments: {shown}>"
+        return f"<Trajectory of {steps:,} steps of {num_envs:,} environments: {shown}>"
 
 
 def _shapes(value: Tensors | None) -> str:

@@ -141,8 +141,8 @@ def setting_hints(
 ) -> dict[str, str]:
     """Return a hint for each name that is a setting of an algorithm.
 
-    If several algorithms have the setting, the hint names the requested one, or else the suggested
-    one.
+    If several algorithms have the setting, the hint names the requested algorithm if it is one of
+    them, otherwise the suggested one.
 
     Args:
         env: Environment as passed to ``train``.

@@ -357,7 +357,7 @@ def test_an_environment_from_cells_counts_once_it_is_registered(tmp_path):
     spec = envs.get("point")
     envs._registered.clear()
     with pytest.raises(
-        UnregisteredEnvironmentError, match=r"It came from no file. Register it first"
+        UnregisteredEnvironmentError, match=r"It was not loaded from a file. Register it first"
     ):
         cd.load(tmp_path / "run")
     assert cd.load(tmp_path / "run", env=spec).step == 16
