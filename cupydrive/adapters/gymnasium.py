@@ -77,6 +77,14 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
 
     Raises:
         ParameterError: If the environment has several agents, or an argument is wrong.
+
+    Examples:
+        >>> from cupydrive.gymnasium import VectorEnv
+        >>> envs = VectorEnv("cartpole", num_envs=8, device="cpu")
+        >>> obs, infos = envs.reset(seed=0)
+        >>> obs, rewards, terminations, truncations, infos = envs.step([0] * 8)
+        >>> obs.shape, rewards.shape
+        ((8, 4), (8,))
     """
 
     # Gymnasium up to 1.2 calls `close` in `__del__` even if `__init__` has failed. True makes that
@@ -136,6 +144,9 @@ class VectorEnv(NotCopied, gymnasium.vector.VectorEnv):
             options: ``{"reset_mask": (N,) bool}`` selects the environments to reset.
                 ``{"state": {field: values}}`` sets the initial states, as in
                 ``cupydrive.VectorEnv.set_state``.
+
+        Returns:
+            Observations (N, *obs_shape) and a dictionary, NumPy arrays or torch tensors.
 
         Raises:
             InvalidReset: If the seed, an option or a state is wrong. It is a
@@ -314,6 +325,15 @@ class Env(NotCopied, gymnasium.Env):
 
     Raises:
         ParameterError: If the environment has several agents, or an argument is wrong.
+
+    Examples:
+        >>> import gymnasium
+        >>> import cupydrive.gymnasium  # registers the environments
+        >>> env = gymnasium.make("cupydrive/CartPole-v0")
+        >>> obs, info = env.reset(seed=0)
+        >>> obs, reward, terminated, truncated, info = env.step(1)
+        >>> obs.shape, reward
+        ((4,), 1.0)
     """
 
     metadata = {"render_modes": list(RENDER_MODES)}  # noqa: RUF012 - gymnasium.make looks here first
@@ -355,6 +375,9 @@ class Env(NotCopied, gymnasium.Env):
         Args:
             seed: Random seed in [0, 2**64). Restarts the random streams.
             options: ``{"state": {field: value}}`` sets the initial state.
+
+        Returns:
+            The observation, ``obs_shape``, and a dictionary with the action mask, if there is one.
 
         Raises:
             InvalidReset: If the seed, an option or the state is wrong. It is a

@@ -57,6 +57,15 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
 
     Raises:
         ParameterError: If an argument is wrong.
+
+    Examples:
+        >>> from cupydrive.pettingzoo import ParallelEnv
+        >>> env = ParallelEnv("tag_grid", num_taggers=2)
+        >>> observations, infos = env.reset(seed=0)
+        >>> env.agents
+        ['tagger_0', 'tagger_1', 'runner_0']
+        >>> actions = {agent: env.action_space(agent).sample() for agent in env.agents}
+        >>> observations, rewards, terminations, truncations, infos = env.step(actions)
     """
 
     def __init__(
@@ -109,6 +118,9 @@ class ParallelEnv(NotCopied, pettingzoo.ParallelEnv):
             seed: Random seed in [0, 2**64). Restarts the random streams.
             options: ``{"state": {field: value}}`` sets the initial state, as in
                 ``cupydrive.VectorEnv.set_state``.
+
+        Returns:
+            Observations of ``obs_shape`` and dictionaries, by agent.
 
         Raises:
             InvalidReset: If the seed, an option or the state is wrong. It is a ``ParameterError``.

@@ -43,6 +43,17 @@ class VecEnv(NotCopied, BaseVecEnv):
         num_envs: Number of environments, N.
         **options: Options of ``cupydrive.gymnasium.VectorEnv``. SB3 needs the default ``arrays``
             and ``autoreset_mode``.
+
+    Raises:
+        ParameterError: If an argument is wrong, or the action space is a ``Tuple``.
+
+    Examples:
+        >>> from cupydrive.stable_baselines3 import VecEnv
+        >>> from stable_baselines3 import PPO
+        >>> env = VecEnv("cartpole", num_envs=8, device="cpu")
+        >>> model = PPO("MlpPolicy", env, n_steps=32, device="cpu").learn(256)
+        >>> model.num_timesteps
+        256
     """
 
     instead = NotCopied.instead.replace("unwrapped.env", "unwrapped.env.env")

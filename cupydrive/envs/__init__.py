@@ -66,7 +66,13 @@ _registered: dict[str, Registration] = {}
 
 
 def names() -> list[str]:
-    """Return the names of all environments, sorted."""
+    """Return the names of all environments, sorted.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> "cartpole" in cd.names()
+        True
+    """
     return sorted(packaged() | set(_registered))
 
 

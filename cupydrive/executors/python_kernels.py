@@ -88,6 +88,22 @@ class PythonKernels:
             to 1.
         step_draws: Number of draws of four 32-bit random integers per agent in ``step``. Defaults
             to 0.
+
+    Raises:
+        SpecError: If ``arrays`` is unknown.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> def reset(arrays):
+        ...     arrays.state["x"][arrays.mask] = 0.0
+        >>> def step(arrays):
+        ...     arrays.state["x"] += arrays.params.push * (2.0 * arrays.action["point"][:, 0] - 1.0)
+        ...     arrays.reward["point"][:, 0] = -abs(arrays.state["x"])
+        >>> def observe(arrays):
+        ...     arrays.obs["point"][:, 0, 0] = arrays.state["x"]
+        >>> kernels = cd.PythonKernels(reset, step, observe, arrays="numpy", reset_draws=0)
+        >>> kernels.devices  # pass them as EnvSpec(kernel=kernels)
+        ('cpu',)
     """
 
     reset: Callable

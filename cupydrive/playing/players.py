@@ -19,7 +19,13 @@ from cupydrive.spec import EnvSpec, Group
 
 @dataclass(frozen=True)
 class RandomPolicy:
-    """Uniformly random actions."""
+    """Uniformly random actions.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> policies = {"tagger": cd.HeuristicPolicy(), "runner": cd.RandomPolicy()}
+        >>> result = cd.evaluate("tag_grid", policies, episodes=10, device="cpu")
+    """
 
     def player(self, spec: EnvSpec, group: Group) -> Player:
         """Create the player of one group.
@@ -36,7 +42,13 @@ class RandomPolicy:
 
 @dataclass(frozen=True)
 class HeuristicPolicy:
-    """The environment's own heuristic."""
+    """The environment's own heuristic.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> policies = {"tagger": cd.PPO(), "runner": cd.HeuristicPolicy()}
+        >>> run = cd.train("tag_grid", policies=policies, num_envs=64, steps=10_000, progress=False)
+    """
 
     def player(self, spec: EnvSpec, group: Group) -> Player:
         """Create the player of one group.

@@ -71,6 +71,14 @@ class Recording:
         checksum: Checksum of the last states, for the validation of recomputed states, or None.
         origin: Files of a custom environment when the episodes were played, with their SHA-256.
         tables: SHA-256 of the environment's tables by name, or None if it has none.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> result = cd.evaluate("cartpole", "random", episodes=10, device="cpu")
+        >>> recording = result.recording[0]
+        >>> recording.num_envs
+        1
+        >>> video = cd.render(recording, "episode.gif", progress=False)
     """
 
     spec: EnvSpec

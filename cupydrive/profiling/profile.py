@@ -63,6 +63,12 @@ def profile(
             passed with a ``VectorEnv``.
         UnknownEnvironmentError, UnknownParameterError, CompileError, DeviceError, MemoryLimitError:
             As in ``make``.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> report = cd.profile("cartpole", num_envs=256, device="cpu")
+        >>> report.rate > 0.0
+        True
     """
     if steps is not None:
         checked_int("profile", "steps", steps)

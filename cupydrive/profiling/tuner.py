@@ -79,6 +79,11 @@ def tune(
 
     Raises:
         MemoryLimitError: If the environments do not fit into memory.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> tuned = cd.tune("cartpole", 256, device="cpu")
+        >>> env = cd.make("cartpole", 256, device="cpu", layout=tuned.layout)
     """
     spec = envs.get(env)
     spec.require_known(params, tune)

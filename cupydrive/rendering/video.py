@@ -163,6 +163,14 @@ class Video:
         progress: Show a progress line while drawing.
         every: Draw every n-th step.
         seconds: Duration after which the video ends. Defaults to the whole recording.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> result = cd.evaluate("cartpole", "random", episodes=4, device="cpu")
+        >>> video = cd.Video(result.recording, size=(320, 240), progress=False)
+        >>> next(video.frames()).shape
+        (240, 320, 3)
+        >>> path = video.save("episodes.gif")
     """
 
     def __init__(

@@ -47,6 +47,16 @@ class Snapshot:
         action_mask: By group with masks: (N, C, choices) bool.
         origin: Files of a custom environment, with their SHA-256.
         tables: SHA-256 of the environment's tables by name, or None if it has none.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> env = cd.make("cartpole", num_envs=8, device="cpu")
+        >>> obs, info = env.reset(seed=0)
+        >>> snapshot = env.snapshot()
+        >>> first = env.rollout(10).obs.clone()
+        >>> obs, info = env.restore(snapshot)
+        >>> bool((env.rollout(10).obs == first).all())
+        True
     """
 
     env: str

@@ -35,6 +35,14 @@ class Trajectory:
         action_mask: By group with masks: (T + 1, N, C, choices) bool, allowed choices in ``obs``.
         active: By group whose agents may leave: (T, N, C) bool, in the game before the step.
         left: By group whose agents may leave: (T, N, C) bool, left in this step.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> env = cd.make("cartpole", num_envs=8, device="cpu")
+        >>> obs, info = env.reset(seed=0)
+        >>> trajectory = env.rollout(100)
+        >>> trajectory.obs.shape, trajectory.action.shape
+        (torch.Size([101, 8, 4]), torch.Size([100, 8]))
     """
 
     groups: tuple[Group, ...]

@@ -320,11 +320,13 @@ class VectorEnv(NotCopied):
                 step.
 
         Returns:
-            ``(obs, reward, terminated, truncated, info)``. ``obs`` is (N, C, D) and ``reward`` is
-            (N, C) float32, both by group if there are several groups, and without C for a single
-            agent. ``terminated`` and ``truncated`` are (N,) bool. ``info["final_obs"]`` are the
-            observations before the autoreset, and ``info["episode"]`` has ``"return"``,
-            ``"length"`` and the metrics of the episodes that ended.
+            ``(obs, reward, terminated, truncated, info)``. ``obs`` is (N, C, *obs_shape) and
+            ``reward`` is (N, C) float32, by group if there are several groups. A single group with
+            one agent has no axis C. ``terminated`` and ``truncated`` are (N,) bool.
+            ``info["final_obs"]`` has the observations before the autoreset, and
+            ``info["episode"]`` has ``"return"``, ``"length"`` and the metrics. Both are valid only
+            where an episode has ended. ``info`` also has ``"action_mask"``, ``"critic_obs"``,
+            ``"active"`` and ``"left"`` of the groups that define them, by group.
 
         Raises:
             ActionError: If a shape, dtype, device or group is wrong, or with ``validate=True`` a

@@ -40,6 +40,8 @@ def examples():
 def test_an_example_prints_what_it_shows(name, text, path, tmp_path, monkeypatch):
     if "lightning" in name:
         pytest.importorskip("lightning")
+    if "pettingzoo" in name or "stable_baselines3" in name:
+        pytest.importorskip(name.split(".")[2])
     if "sweep" in name:
         pytest.importorskip("optuna")
     monkeypatch.chdir(tmp_path)
