@@ -5,7 +5,7 @@ of b agents, time first.
 
     x       (L * b, inputs) float32
     state   (b, state_size), before the first step. The returned state is after the last step.
-    start   (L * b,) bool, True where the state is reset to 0 before the step. None: nowhere.
+    start   (L * b,) bool, True where the state is reset to 0 before the step. None resets nothing
     out     (L * b, size), in bfloat16 if a scan runs under autocast to bfloat16
 
 Sources: Cho et al. 2014 for the GRU, in PyTorch's form and with its names of weights. Hochreiter &
@@ -37,8 +37,8 @@ def orthogonal(
     """Draw a random orthogonal matrix (OUT, IN) float32 on the CPU, times ``gain``.
 
     Args:
-        shape: (OUT, IN).
-        gain: Factor. Defaults to 1.
+        shape: Shape of the matrix, (OUT, IN).
+        gain: Factor of the matrix. Defaults to 1.
         generator: ``torch.Generator`` of the matrix. Defaults to torch's global generator.
 
     Returns:

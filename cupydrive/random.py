@@ -72,7 +72,7 @@ class RandomStream:
     """The random stream of many environments, each at its own episode and step.
 
     Args:
-        seed: 64-bit seed.
+        seed: Random seed in [0, 2**64).
         env: (N,) global environment ids.
         episode: (N,) or int, number of the episode.
         step: (N,) or int, the step word of the purpose.

@@ -85,7 +85,7 @@ def param(
 
     Args:
         default: Default value. Its type is the parameter's type. ``()`` for an array.
-        help: One sentence.
+        help: Description in one sentence.
         unit: SI unit, or the objects that are counted.
         low: Smallest allowed value.
         high: Largest allowed value.
@@ -596,7 +596,7 @@ class EnvSpec:
         yardsticks: ``yardsticks(params)`` returns reference values for evaluations, such as the
             exact optimum. By name of the reference, it has a dictionary of numbers by the names of
             ``Evaluation.summary``: ``"return"``, ``"length"`` and metrics.
-        summary: One sentence.
+        summary: Description in one sentence.
         title: Name in Gymnasium's registry. Defaults to ``name`` in camel case.
 
     Raises:

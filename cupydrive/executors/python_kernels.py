@@ -36,7 +36,7 @@ class Arrays:
 
     Args:
         params: Parameters of the environment.
-        state: (N, *shape) by member of ``State``, strided.
+        state: Members of ``struct State`` by name, (N, *shape of the member), strided.
         action: (N, C) int32 by group for one discrete head, (N, C, H) otherwise, float32 if there
             is a Box. Choices are within the action space, and NaN in a Box is replaced by 0.
         obs: (N, C, D) float32 by group, written by ``observe``.
@@ -44,15 +44,17 @@ class Arrays:
         action_mask: (N, C, choices) bool by group with a mask, written by ``observe``.
         reward: (N, C) float32 by group, 0 at the start of ``step``.
         terminated: (N,) bool, False at the start of ``step``. Set it where the task ends.
-        active: (N, C) bool by group whose agents may leave, written by ``step``.
-        left: (N, C) bool by group whose agents may leave, written by ``step``.
+        active: (N, C) bool by group whose agents may leave, written by ``step``: agents that were
+            active before the step.
+        left: (N, C) bool by group whose agents may leave, written by ``step``: agents that left
+            during the step.
         metrics: (N,) totals since the start of the episode by metric. ``step`` adds to them.
         elapsed: (N,) int32, steps since the start of the episode, including the current ``step``.
         mask: (N,) bool, True where ``reset`` must write an initial state. Other environments must
             not change.
-        bits: (N, agents, draws, 4) random uint32 integers of this environment, episode and
-            step, or None without draws.
-        uniform: The same words as float32 in [0, 1).
+        bits: (N, agents, draws, 4) random uint32 integers of each environment, episode and step, or
+            None without draws.
+        uniform: ``bits`` as float32 in [0, 1), or None without draws.
         table: Read-only tables by name, with their declared shapes.
     """
 

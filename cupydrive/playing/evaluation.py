@@ -36,12 +36,12 @@ class Evaluation:
         env: Name of the environment.
         players: Description of each group's player, by group.
         seed: Random seed of the initial states.
-        returns: By group: (episodes,) episode return, the mean over the group's agents, float64.
-        length: (episodes,) number of steps.
-        metrics: By name: (episodes,) metric of the environment.
+        returns: Episode returns by group, (episodes,) float64, means over the group's agents.
+        length: Numbers of steps, (episodes,) float64.
+        metrics: Metrics of the environment by name, (episodes,) float64.
         recording: ``Recording`` of the first episodes, as many as fit into 64 MiB of actions.
-        yardsticks: Reference values of the environment, such as the exact optimum: by their name,
-            numbers by the names of ``summary``.
+        yardsticks: Reference values of the environment by name, such as the exact optimum. Each is
+            a dictionary of numbers by the names of ``summary``.
     """
 
     env: str
@@ -138,7 +138,7 @@ def difference(one: Evaluation, other: Evaluation, name: str) -> Difference:
     """Return the ``Difference`` of ``one`` minus ``other``, paired by initial state.
 
     Args:
-        one: ``Evaluation``.
+        one: ``Evaluation`` from which ``other`` is subtracted.
         other: ``Evaluation`` of the same number of episodes with the same seed.
         name: A group, ``"length"`` or a metric. If there is only one group, ``"return"`` is its
             return.

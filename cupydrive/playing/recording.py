@@ -34,15 +34,15 @@ class Moment:
 
     Args:
         step: Number of steps so far.
-        states: (N,) structs.
+        states: (N,) ``struct State``.
         elapsed: (N,) int, steps of each episode.
         over: (N,) bool, whether an episode is over.
-        returns: By group: (N, C) float32, sum of rewards so far.
-        action: By group: (N, C, H) latest action. Empty at the start.
-        reward: By group: (N, C) float32 latest reward. Empty at the start.
-        present: For groups whose agents leave: (N, C) bool, agents that were present before the
-            step. Empty at the start.
-        metrics: By name: (N,) metric of the environment in the episode so far.
+        returns: Sums of rewards so far by group, (N, C) float32.
+        action: Latest actions by group, (N, C, H). Empty at the start.
+        reward: Latest rewards by group, (N, C) float32. Empty at the start.
+        present: Agents that were present before the step, (N, C) bool, by group whose agents may
+            leave. Empty at the start.
+        metrics: Metrics of the environment in the episode so far by name, (N,).
     """
 
     step: int
@@ -61,12 +61,12 @@ class Recording:
     """The first episodes of N environments.
 
     Args:
-        spec: ``EnvSpec``.
-        params: Its parameters.
+        spec: ``EnvSpec`` of the environment.
+        params: Parameters of the environment.
         seed: Random seed of the initial states and of the environment.
         players: Description of each group's player, by group.
         length: (N,) int32, steps of each episode.
-        action: By group: (T, N, C, H), 0 after an episode's end. T is the longest length.
+        action: Actions by group, (T, N, C, H), 0 after an episode's end. T is the longest length.
         first_env: Global id of the first environment.
         checksum: Checksum of the last states, for the validation of recomputed states, or None.
         origin: Files of a custom environment when the episodes were played, with their SHA-256.
@@ -254,7 +254,7 @@ def record(
         seed: Random seed of the initial states.
         players: Description of each group's player, by group.
         length: (N,) int32, steps of each episode.
-        action: By group: (T, N, C, H).
+        action: Actions by group, (T, N, C, H).
     """
     kept: Any = {"tables": batch.spec.about_tables(batch.params).get("tables")}
     kept["origin"] = envs.origin(batch.spec)

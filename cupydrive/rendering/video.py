@@ -155,7 +155,7 @@ class Video:
     """A recording as a video. Frames are drawn when it is displayed or saved.
 
     Args:
-        recording: ``Recording``.
+        recording: ``Recording`` of the episodes to show.
         size: (width, height) in pixels, even. Defaults to the environment's.
         fps: Frames per second. Defaults to the environment's.
         hold: Duration of the last frame in seconds. Defaults to 1.

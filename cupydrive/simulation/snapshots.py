@@ -34,17 +34,17 @@ class Snapshot:
 
     Args:
         env: Name of the environment.
-        params: Its parameters by name. Arrays are lists. Parameters with default values are left
-            out if the user did not pass them.
+        params: Parameters of the environment by name. Arrays are lists. Parameters with default
+            values are left out if the user did not pass them.
         num_envs: Number of environments, N.
         first_env: Global id of environment 0. Random streams are keyed by global ids.
         seed: Random seed of the environments.
         state: (N,) ``struct State``.
         clock: (N,) episode, elapsed and time.
         metrics: (N,) metrics since the episodes began.
-        returns: By group: (N, C) float32 rewards since the episodes began.
-        obs: By group: (N, C, D) float32.
-        action_mask: By group with masks: (N, C, choices) bool.
+        returns: Sums of rewards since the episodes began by group, (N, C) float32.
+        obs: Observations by group, (N, C, D) float32.
+        action_mask: Allowed choices by group with masks, (N, C, choices) bool.
         origin: Files of a custom environment, with their SHA-256.
         tables: SHA-256 of the environment's tables by name, or None if it has none.
 
@@ -247,8 +247,8 @@ def checked_values(
     Args:
         env: ``VectorEnv``.
         elapsed: One int or (N,) ints from 0 to ``max_episode_steps`` - 1, or None.
-        **fields: By member of ``struct State``: array-like values that broadcast to (N, *shape of
-            the member).
+        **fields: Array-like values by member of ``struct State``, which broadcast to
+            (N, *shape of the member).
 
     Returns:
         Members of ``struct State`` by name, and ``elapsed``, as NumPy arrays.

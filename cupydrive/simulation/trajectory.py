@@ -32,9 +32,9 @@ class Trajectory:
         truncated: (T, N) bool.
         stored_final_obs: Observations before the autoreset, (T, N, ...), or None.
         episode: ``return``, ``length`` and the metrics by name, (T, N, ...).
-        action_mask: By group with masks: (T + 1, N, C, choices) bool, allowed choices in ``obs``.
-        active: By group whose agents may leave: (T, N, C) bool, in the game before the step.
-        left: By group whose agents may leave: (T, N, C) bool, left in this step.
+        action_mask: Allowed choices in ``obs`` by group with masks, (T + 1, N, C, choices) bool.
+        active: Agents in the game before the step by group whose agents may leave, (T, N, C) bool.
+        left: Agents that left in the step by group whose agents may leave, (T, N, C) bool.
 
     Examples:
         >>> import cupydrive as cd

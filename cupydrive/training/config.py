@@ -62,7 +62,7 @@ class TrainConfig:
         policies: Settings by policy name.
         num_envs: Number of environments, summed over all processes.
         steps: Total number of environment steps.
-        seed: Random seed.
+        seed: Random seed of the environments, the initial weights and the actions.
         device: ``"cuda"`` or ``"cpu"``.
         backend: Backend of PPO, A2C and PQN.
         out: Folder of the run.

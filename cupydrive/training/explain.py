@@ -67,7 +67,7 @@ class Explanation:
 
     Args:
         line: The first non-finite number and its place, in one line.
-        text: All lines.
+        text: Full text, all lines.
         env_steps: Environment steps of the run at the start of the failing iteration.
         field: Location of the number: ``"state.NAME"`` for a member of ``struct State``,
             ``"weight.NAME"`` for a tensor of a network, ``"loss"`` for a loss or gradient, or
