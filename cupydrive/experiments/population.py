@@ -229,6 +229,13 @@ class Population:
         settings: Changes of each run, as text. Runs with equal texts differ only in their seeds.
         failures: Message of the ``NotFiniteError`` that ended a run early, by index of the run.
         interrupted: Whether Ctrl-C ended the training.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> population = cd.train("cartpole", seeds=3, num_envs=64, steps=20_000, progress=False)
+        >>> population.scores().shape
+        (3,)
+        >>> best = population.best()
     """
 
     def __init__(

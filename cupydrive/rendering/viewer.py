@@ -120,6 +120,10 @@ def view(
 
     Raises:
         ParameterError: If ``episodes``, ``steps`` or ``env`` is out of range.
+
+    Examples:
+        >>> import cupydrive as cd
+        >>> viewer = cd.view("cartpole", "random", episodes=2, steps=20)
     """
     steps = checked_int("view", "steps", steps, 1, VIEWED_STEPS)
     env = checked_int("view", "env", env, 0, MOST - 1)
