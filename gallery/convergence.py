@@ -247,9 +247,7 @@ def chart(found, axis):
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(EngFormatter("s" if axis == "seconds" else "", sep=" "))
         axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set_xlabel(
-            "time of training, set-up not counted" if axis == "seconds" else "env-steps"
-        )
+        axes.set_xlabel("training time without set-up" if axis == "seconds" else "env-steps")
         axes.set_ylabel("mean return of an episode, points" if number == 0 else "")
         mark = (
             "" if about["mark"] is None else f", solved from {about['mark']:g} on"
@@ -264,7 +262,7 @@ def chart(found, axis):
         for line, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
     figure.legend(
-        keys.values(), keys.keys(), frameon=False, title="copies", loc="outside right upper"
+        keys.values(), keys.keys(), frameon=False, title="environments", loc="outside right upper"
     )
     seeds = max(cell["seed"] for cell in found["cells"]) + 1
     figure.suptitle(

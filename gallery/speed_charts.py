@@ -15,9 +15,9 @@ from cupydrive.drawing.curves import DARK, Curves
 from cupydrive.drawing.palette import Palette
 
 SIZES = {
-    "num_envs": "copies of the environment",
-    "agents": "agents in each copy",
-    "steps": "steps of a launch",
+    "num_envs": "environments",
+    "agents": "agents per environment",
+    "steps": "steps per launch",
 }
 RATE = "env-steps per second"
 OURS = ("cupydrive", "cupydrive.gymnasium")
@@ -99,7 +99,7 @@ def rollout_groups(rows: list[Row]) -> dict[str, list[Row]]:
         if own is not None:
             case = ", single steps" if own.case == "stepping" else ", rollouts"
             groups.setdefault(
-                f"{own.env}{agents_of(own)}{case}, {own.num_envs:,} copies", [own]
+                f"{own.env}{agents_of(own)}{case}, {own.num_envs:,} environments", [own]
             ).append(peer)
     tasks = list(dict.fromkeys((row.env, row.agents) for row in timed))
     ordered = sorted(
@@ -116,7 +116,7 @@ def rollout_chart(result: Bench) -> Curves:
     """
 
     def words(row, own):
-        copies = f" with {row.num_envs:,} copies" if row.num_envs != own.num_envs else ""
+        copies = f" with {row.num_envs:,} environments" if row.num_envs != own.num_envs else ""
         return "" if row.who in OURS else f"{copies}, ours {times(own.rate / row.rate)}"
 
     groups = rollout_groups(result.rows)
@@ -147,7 +147,7 @@ def training_chart(result: Bench) -> Curves:
                 for r in by_copies[num_envs]
                 if r.who not in OURS or network_of(r) == network_of(own)
             ]
-            title = f"{own.env}{agents_of(own)}, training, {num_envs:,} copies, {training}"
+            title = f"{own.env}{agents_of(own)}, training, {num_envs:,} environments, {training}"
             rows = sorted(alike, key=lambda row: (row is not own, -row.rate))
             drawn[title] = [(row, learner_of(row), faster(row, own)) for row in rows]
     return bars(result, drawn)
@@ -252,7 +252,7 @@ def sweep_chart(result: Bench, others: Iterable[Row] = ()) -> Curves:
     for number, (who, peers) in enumerate(shown.items()):
         copies = sorted({row.num_envs for row in peers})
         other = size != "num_envs" and copies != [first.num_envs]
-        label = who + (f", {', '.join(f'{n:,}' for n in copies)} copies" if other else "")
+        label = who + (f", {', '.join(f'{n:,}' for n in copies)} environments" if other else "")
         draw(
             peers,
             color=PEER_COLORS[number % 4],
@@ -270,7 +270,7 @@ def sweep_chart(result: Bench, others: Iterable[Row] = ()) -> Curves:
     if shown:
         axes.set_ylim(bottom=axes.get_ylim()[0] / 2)  # room for the factor
     steps = f"{first.steps:,} step{'s' * (first.steps > 1)} a launch"
-    fixed = {"num_envs": f"{first.num_envs:,} copies", "steps": steps}
+    fixed = {"num_envs": f"{first.num_envs:,} environments", "steps": steps}
     axes.set_xlabel(
         f"{SIZES[size]} ({', '.join(text for name, text in fixed.items() if name != size)})"
     )

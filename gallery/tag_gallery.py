@@ -50,17 +50,17 @@ PREVIEW = dict(fps=6, every=8, seconds=2, progress=False)
 PREVIEW_SIZES = {False: (360, 394), True: (800, 396)}  # of one arena, of several
 SUMMARIES = {
     "tag_published": "Tag with WarpDrive's published settings: 5 taggers and 100 runners "
-    "learn together.",
+    "are trained jointly.",
     "tag_grid_published": "Grid Tag with WarpDrive's published settings: 4 taggers and a runner "
-    "learn together on 101 x 101 cells.",
+    "are trained jointly on 101 x 101 cells.",
 }
 CASES = {"tag_published": "continuous", "tag_grid_published": "grid"}
 MATCHES = {
-    "trained": "both trained, together",
-    "trained taggers": "trained taggers, runners by the rule",
-    "trained runners": "taggers by the rule, trained runners",
-    "heuristic": "both by the rule",
-    "random": "both at random",
+    "trained": "both trained jointly",
+    "trained taggers": "trained taggers, heuristic runners",
+    "trained runners": "heuristic taggers, trained runners",
+    "heuristic": "both heuristic",
+    "random": "both random",
 }
 CALLED = {  # clips whose kind and players say too little
     "beside": "Side by side: runners as fast as taggers, 1.5 and 2 times as fast",
@@ -323,19 +323,21 @@ def figure(entry: str, found: list[list[dict]], curves: list[dict]) -> Curves:
                 axis.plot(cells[0]["steps"], values, style, color=color, linewidth=1.6)
     engineered(axes[2], "step of an episode", "free runners, share")
     unit = "cells" if entry == "tag_grid_published" else "units of length"
-    engineered(axes[3], "step of an episode", f"to the nearest tagger,\n{unit}")
+    engineered(axes[3], "step of an episode", f"distance,\n{unit}")
     for axis, title in zip(
-        axes, (*EARNED[entry], "who is not caught yet", "how far away they are"), strict=True
+        axes,
+        (*EARNED[entry], "runners not yet caught", "distance to the nearest tagger"),
+        strict=True,
     ):
         axis.set_title(title, fontsize=10, loc="left")
     axes[2].set_ylim(0, 1.02)
     # One key of all panels, above them: within one it would lie on lines.
     styles = [
         Line2D([], [], color=Palette.SOFT, linestyle=s, label=f"in an episode: {w}")
-        for s, w in (("-", "trained"), (":", "by the rule"))
+        for s, w in (("-", "trained"), (":", "heuristic"))
     ]
     lines = [*axes[0].get_legend_handles_labels()[0], *styles]
-    head = "{device}, {date}, {num_envs:,} copies; medians and quartiles of seeds".format(
+    head = "{device}, {date}, {num_envs:,} environments, medians and quartiles of seeds".format(
         **curves[0]
     )
     panels.legend(

@@ -17,10 +17,10 @@ EXAMPLE = """import cupydrive as cd
 run = cd.train("cartpole", steps=500_000)  # seconds
 run.render("cartpole.mp4")"""
 CHAPTERS = {  # in the order of the page
-    "Many agents": "Taggers chase, runners flee, and both can learn.",
+    "Many agents": "Several groups of agents with different goals, such as taggers and runners.",
     "Sciences": "Published models of chemistry, of climate and trade, and of a pandemic.",
     "Memory": "A single observation is not sufficient. Trained policies have hidden state.",
-    "Classics": "Classic control tasks with Gymnasium's rules.",
+    "Classics": "Tasks with one group of agents, such as classic control and MinAtar's games.",
 }
 KINDS = {  # kinds of clips in the order of the page, with their default titles
     "beside": "Side by side",

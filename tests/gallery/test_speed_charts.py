@@ -87,13 +87,13 @@ def test_each_other_library_stands_beside_ours_with_the_factor(name):
         assert (
             title in written
             and own.who in charts.OURS
-            and f"{own.num_envs:,} cop" in title
+            and f"{own.num_envs:,} env" in title
             and own.env in title
         )
         assert not own.note, "full observations are what others write"
         for row in others:
             assert (row.env, row.agents, row.case) == (own.env, own.agents, own.case)
-            copies = f" with {row.num_envs:,} copies" if row.num_envs != own.num_envs else ""
+            copies = f" with {row.num_envs:,} environments" if row.num_envs != own.num_envs else ""
             assert f"{short(row.rate)}{copies}, ours {charts.times(own.rate / row.rate)}" in written
 
 
@@ -109,7 +109,7 @@ def test_a_sweep_shows_others_of_its_task_with_factors_of_its_own_line(name):
     (axes,) = charts.sweep_chart(sweep, others).axes
     copies = {row.num_envs for row in sweep.rows}
     assert axes.get_ylabel() == charts.RATE and (
-        len(copies) > 1 or f"{copies.pop():,} copies" in axes.get_xlabel()
+        len(copies) > 1 or f"{copies.pop():,} environments" in axes.get_xlabel()
     )
     ours, *theirs = axes.lines
     points = {(x, y) for line in theirs for x, y in zip(*line.get_data(), strict=True)}
@@ -143,9 +143,9 @@ def test_a_point_has_a_factor_only_where_both_had_the_same_sizes():
 def test_training_by_other_algorithms_or_of_other_copies_is_not_compared():
     written = texts(charts.training_chart(bench(*LEARNT)))
     assert [text for text in written if ", training, " in text] == [
-        "cartpole, training, 8 copies, PPO",
-        "cartpole, training, 8 copies, A2C",
-        "tag_grid, 5 agents, training, 20 copies, A2C",
+        "cartpole, training, 8 environments, PPO",
+        "cartpole, training, 8 environments, A2C",
+        "tag_grid, 5 agents, training, 20 environments, A2C",
     ]
     factors = sorted(text.split(", ")[1] for text in written if ", ours " in text)
     assert factors == ["ours 0.5 x", "ours 2.0 x", "ours 25 x", "ours 3.0 x"]
