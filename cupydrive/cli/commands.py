@@ -68,13 +68,14 @@ def run_train(
 
     Args:
         name: An environment, or the path of a .py file that defines one. Optional with --resume.
-        algorithm: ppo, a2c or ddpg. Defaults to the environment's suggestion.
-        steps: Total environment steps, such as 2e6. Defaults to the suggestion, see cupydrive envs
-            NAME. With --resume and no name, the number of additional environment steps.
-        num_envs: Number of environments. Defaults to the suggestion, see cupydrive envs NAME.
+        algorithm: ppo, a2c, pqn or ddpg. Defaults to the environment's suggestion.
+        steps: Total environment steps, such as 2e6. Defaults to the suggestion that cupydrive envs
+            NAME prints. With --resume and no name, the number of additional environment steps.
+        num_envs: Number of environments. Defaults to the suggestion that cupydrive envs NAME
+            prints.
         seed: Random seed, a non-negative integer. Defaults to 0.
-        seeds: Number of runs to train, with consecutive seeds from --seed on. Prints statistics
-            over runs. Defaults to 1.
+        seeds: Number of runs to train, with consecutive seeds that begin at --seed. Statistics over
+            the runs are printed. Defaults to 1.
         device: "auto" is CUDA if there is a usable GPU, otherwise the CPU.
         out: Folder for configuration, metrics and checkpoints, such as runs/cartpole. Without it,
             nothing is saved.
@@ -82,9 +83,10 @@ def run_train(
             script can be run repeatedly.
         overwrite: Replace the run in --out. Other files in the folder are kept.
         env: With --resume: file of the run's environment, if it is your own.
-        heuristic: Groups that play the environment's heuristic instead of learning, such as runner.
-        pool: Groups that learn, while past snapshots of them play in half of the environments, such
-            as runner.
+        heuristic: Groups that follow the environment's heuristic instead of learning, such as
+            runner.
+        pool: Learning groups with an opponent pool, such as runner. In half of the environments,
+            past snapshots of the policy act.
         param: Parameters of the environment, such as grid_length=20. Lists of numbers are written
             as name=1,2,3.
         set: Settings of the algorithm, such as learning_rate=1e-3.
@@ -179,19 +181,19 @@ def run_sweep(
         name: An environment, or the path of a .py file that defines one.
         out: Folder of the sweep, which several processes may share.
         trials: Number of finished trials in the folder at which the sweep ends.
-        algorithm: ppo, a2c or ddpg. Defaults to the environment's suggestion.
-        steps: Environment steps of each trial, such as 2e5. Defaults to the suggestion, see
-            cupydrive envs NAME.
-        num_envs: Number of environments of each trial. Defaults to the suggestion, see cupydrive
-            envs NAME.
+        algorithm: ppo, a2c, pqn or ddpg. Defaults to the environment's suggestion.
+        steps: Environment steps of each trial, such as 2e5. Defaults to the suggestion that
+            cupydrive envs NAME prints.
+        num_envs: Number of environments of each trial. Defaults to the suggestion that cupydrive
+            envs NAME prints.
         mark: Reward threshold to reach in as few environment steps as possible. Without it, the
             sweep maximizes the final return.
         key: Metric to use as the return, such as charts/episodic_return/tagger. Required if there
             are several groups.
         prune: Stop trials early if their return is below the median after 1/8, 1/4 or 1/2 of their
             environment steps.
-        batch: Number of trials that are drawn and trained together.
-        seed: Random seed of the draws and of each training.
+        batch: Number of trials that are proposed and trained together.
+        seed: Random seed of the proposals and of each training.
         device: "auto" is CUDA if there is a usable GPU, otherwise the CPU.
         param: Parameters of the environment, such as grid_length=20.
     """
@@ -228,14 +230,14 @@ def run_evaluate(
 
     Args:
         run: A run folder, such as runs/cartpole, or an environment.
-        policies: Policies that play instead of the run's policies or the environment's heuristic.
+        policies: Policies that act instead of the run's policies or the environment's heuristic.
         episodes: Number of evaluation episodes.
         seed: Random seed of the initial states. Equal seeds give equal initial states.
         sample: Sample actions from the policy instead of taking the most likely ones.
         device: "auto" is CUDA if there is a usable GPU, otherwise the CPU.
         env: File of the run's environment, if it is your own.
-        param: Parameters, if an environment is evaluated.
-        json_file: Write means and half widths of the intervals to this file.
+        param: Parameters of the environment. Only without a run folder.
+        json_file: Write means and half-widths of the confidence intervals to this file.
     """
     from cupydrive.playing.evaluation import evaluate
 
@@ -269,8 +271,8 @@ def run_render(
     Args:
         what: A run folder, an environment, or a recording (.npz), which is replayed exactly.
         out: File to write: .mp4, .gif or .webp.
-        policies: Policies instead of the run's. For an environment, defaults to its heuristic, or
-            to random actions.
+        policies: Policies that act instead of the run's. For an environment, defaults to its
+            heuristic if it has one, otherwise to random actions.
         episodes: Number of episodes, up to 64, shown side by side.
         seed: Random seed of initial states and actions.
         sample: Sample actions from the policy instead of taking the most likely ones.
@@ -278,7 +280,7 @@ def run_render(
         size: Width and height in pixels, both even. Defaults to the environment's size.
         fps: Frames per second, with one frame per step. Defaults to the environment's rate.
         env: File of the environment of a run or recording, if it is your own.
-        param: Parameters, if an environment is played.
+        param: Parameters of the environment. Only without a run folder or a recording.
     """
     from cupydrive.rendering.video import check_path, render
 
@@ -303,20 +305,21 @@ def run_play(
     env: EnvFile = None,
     param: Pairs = (),
 ) -> int:
-    """Play one agent by keys in the terminal. In a notebook, use cupydrive.play(NAME).
+    """Control one agent with the keyboard, in a terminal. In a notebook, use cupydrive.play(NAME).
 
-    Space pauses, r starts a new episode, q quits. A terminal does not report when a key is
-    released, so a key counts for 0.1 seconds or one step, whichever is longer, and for as long as
-    it repeats.
+    Space pauses, r starts a new episode, q quits. Terminals do not report the release of a key.
+    A key therefore acts for 0.1 seconds or one step, whichever is longer, and as long as it
+    repeats.
 
     Args:
-        what: An environment with keys, or a run folder, whose policies play the other agents.
-        policies: Policies of the other agents. Defaults to a run's policies, the heuristic, or
-            random actions.
+        what: An environment with keys, or a run folder, whose policies control the other agents.
+        policies: Policies of the other agents. Defaults to those of the run, otherwise to the
+            heuristic or random actions.
         agent: Your agent, such as runner or "tagger 2". Defaults to the first agent with keys.
-        fps: Steps per second, 1 to 60. By default as in the environment's videos, within 10 to 30.
-        episodes: Number of episodes. By default you play until you press q.
-        seed: Random seed of the first episode. Each further episode has the next one.
+        fps: Steps per second, 1 to 60. Defaults to the frame rate of the environment's videos,
+            limited to 10 to 30.
+        episodes: Number of episodes. Defaults to no limit.
+        seed: Random seed of the first episode. It increases by 1 for each further episode.
         sample: Sample the actions of a run's policies instead of taking the most likely ones.
         device: "auto" is CUDA if there is a usable GPU, otherwise the CPU.
         out: Write the last finished episode as a recording, which `cupydrive render` turns into a
@@ -353,10 +356,10 @@ def run_gallery(
     seed: int = 0,
     steps: Float = None,
 ) -> int:
-    """Train and play every environment, and write videos, learning curves, and a page with them.
+    """Train and play every environment, and write a page with videos and learning curves.
 
     Args:
-        names: Environments. Defaults to all that have a drawing.
+        names: Environments. Defaults to all that define `draw`.
         out: Folder of the gallery. Open index.html in it.
         runs: Folder of the runs. Finished runs are not trained again.
         device: "auto" is CUDA if there is a usable GPU, otherwise the CPU.

@@ -56,8 +56,8 @@ def list_envs(name: MaybeName = None) -> int:
     """List the environments, or all parameters of one.
 
     Args:
-        name: An environment, or the path of a .py file that defines one. Without it, all
-            environments are listed.
+        name: An environment, or the path of a .py file that defines one. Defaults to a list of all
+            environments.
     """
     if name is not None:
         print(described_env(envs.get(name)))

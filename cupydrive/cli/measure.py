@@ -26,7 +26,7 @@ def run_bench(
         cases: Cases to time: rollout, stepping, sampling, training. Defaults to all but training.
         device: "auto" is CUDA if there is a usable GPU, otherwise the CPU.
         runs: Number of timed runs of each case. Medians are reported.
-        env: Time only these environments. With --sweep, a single one.
+        env: Time only these environments. --sweep requires exactly one.
         sweep: Sizes to vary: num_envs, steps (of a launch) or a parameter of the environment, such
             as num_envs=100,1000.
         gpus: With training: number of GPUs of this machine, with one process each. Measures weak
@@ -78,7 +78,7 @@ def run_tune(
         name: An environment, or the path of a .py file that defines one.
         num_envs: Number of environments.
         device: "auto" is CUDA if there is a usable GPU, otherwise the CPU.
-        training: Find the number of environments that trains fastest instead.
+        training: Instead find the number of environments that trains fastest.
     """
     from cupydrive.profiling.tuner import best_num_envs, tune
 

@@ -19,7 +19,7 @@ Folder = Annotated[Path | None, unsaid(metavar="DIR")]
 EnvFile = Annotated[str | None, unsaid(metavar="FILE.py")]
 Name = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME|FILE.py")]
 MaybeName = Annotated[str | None, tyro.conf.Positional, unsaid(metavar="[NAME|FILE.py]")]
-Algorithm = Annotated[str | None, unsaid(metavar="{ppo,a2c,ddpg}")]
+Algorithm = Annotated[str | None, unsaid(metavar="{ppo,a2c,pqn,ddpg}")]
 
 
 DeviceOption = Annotated[
