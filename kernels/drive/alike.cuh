@@ -1,4 +1,4 @@
-// alike.cuh -- Write a long row of observations by the whole team, if most entries are equal for all agents of a group.
+// alike.cuh -- Write a long row of observations by the whole team. Most of its entries are equal for all agents of a group.
 //
 //   for (int i = 0; i < COUNT; ++i) put_row<SIZE, FROM, UNTIL>(env.team, env.NAME.obs(i), same, other);
 //
@@ -10,8 +10,8 @@
 
 template <int SIZE, int FROM, int UNTIL, class RowOf, class Same, class Other>
 DEVICE void put_row(const Team team, const RowOf row, const Same same, const Other other) {
-  const int begin = team.rank - (int)((size_type)&row[0] / sizeof(obs_t) % TEAM);  // of this thread: before the row, or in it
-  // In turns [FIRST, LAST) all entries of all threads are of the first kind.
+  const int begin = team.rank - (int)((size_type)&row[0] / sizeof(obs_t) % TEAM);  // entry of turn 0. Negative: before the row
+  // In turns [FIRST, LAST), the entries of all threads are in [FROM, UNTIL).
   constexpr int FIRST = (FROM + TEAM - 1 + TEAM - 1) / TEAM, LAST = FIRST < UNTIL / TEAM ? UNTIL / TEAM : FIRST;
   constexpr int TURNS = (SIZE + TEAM - 1 + TEAM - 1) / TEAM;
   const auto put_some = [&](const int first, const int last) INLINED {

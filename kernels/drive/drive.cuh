@@ -13,8 +13,8 @@
 
 KERNEL(env_reset, Batch, call.num_envs, reset_env(call, team, *work, e))
 
-// Steps that a CPU takes of one environment before it goes on to the next (launch.cuh): four, because actions are drawn for four
-// steps together. It takes all steps if the rows of one environment fill pages of their own.
+// Number of steps that a CPU takes of one environment before it proceeds to the next (launch.cuh): four, because random bits are
+// drawn for four steps together, or all of them, if rows are so large that those of an environment fill whole pages.
 constexpr int PIECE = OBS_ENTRIES * (int)sizeof(obs_t) < 2048 ? 4 : 0x7fffffff;
 #if defined(__CUDACC__) || defined(TEAM_THREADS) || defined(DEBUG_BOUNDS) || defined(COUNT_OPERATIONS) || !ONE_AGENT || PRINTS || COMPACT_OBS
 KERNEL_OF_STEPS(env_step, Batch, call.num_envs, 1, call.steps, PIECE, advance_env<false>(call, team, *work, e, from, until))

@@ -3,12 +3,13 @@
 // is the struct of kernel arguments, and `e` is the index of the element that a team computes, such as an environment, a tile or a
 // row.
 //
-// KERNEL_OF_STEPS runs it for steps [from, until). On a GPU these are all of [0, steps). On a CPU these are at most `piece` steps,
-// for [e, e + count), count <= lanes, and then for the next environments. Rows of one step are far from those of the next, but
-// adjacent to those of the next environment. With this order few pages are open, and no cache line is left unfinished.
+// KERNEL_OF_STEPS runs the body for steps [from, until). On a GPU these are all of [0, steps). On a CPU these are at most `piece`
+// steps, for elements [e, e + count), count <= lanes, and then for the next elements. The row of an environment is adjacent to that
+// of the next environment in the same step, but far from its own row in the next step. This order therefore writes whole cache
+// lines and touches few pages at a time.
 //
-// KERNEL_AHEAD is a KERNEL whose body may begin while the previous launch still runs. It calls await_previous() before it writes
-// anything, and before it reads data that the previous launch, or one that may still run with it, writes.
+// KERNEL_AHEAD is a KERNEL whose body may begin while the previous launch still runs (programmatic dependent launch). The body
+// calls await_previous() before it writes anything, and before it reads data that a launch that may still run writes.
 #pragma once
 #include "drive/faults.cuh"
 

@@ -135,7 +135,7 @@ template <bool RANDOM> struct TeamPhases {
   Clock clock;
   bool drawn = false;
   u32 has_final;         // whether final observations are requested
-  u32 near_lanes;        // lane mask of `near_any`
+  u32 sector_lanes;        // lane mask of `sector_any`
   int first, t;          // first step of the launch, and the current step
   size_type row;
   bool ended, over, recorded, to_final;
@@ -164,9 +164,9 @@ template <bool RANDOM> struct TeamPhases {
     }
     has_final = first_group(batch.rows).final_obs != nullptr;
     hold(has_final);
-    near_lanes = team.near_lanes();  // mutant(dropped statement): no lanes on a CPU
+    sector_lanes = team.sector_lanes();  // mutant(dropped statement): no lanes on a CPU
     // mutant(swap ==, constant): no lanes on a CPU
-    if constexpr (TEAM == 1) hold(near_lanes);  // otherwise each step recomputes the mask just before its stores
+    if constexpr (TEAM == 1) hold(sector_lanes);  // otherwise each step recomputes the mask just before its stores
   }
 
   DEVICE void fetch(const size_type of_row) {
@@ -205,7 +205,7 @@ template <bool RANDOM> struct TeamPhases {
   DEVICE void step() {
     ended = team.any(step_once(env));
     over = ended || env.last_step;
-    recorded = team.near_any(over, near_lanes);
+    recorded = team.sector_any(over, sector_lanes);
     length = clock.elapsed;
   }
 

@@ -11,16 +11,18 @@
 //   registers   REGISTERS_HAVE_NO_INDEX: whether arrays in registers need constant indices
 //   Team        a Member with these collectives, which every thread calls the same number of times:
 //                 sync()           writes of all threads before it are visible to all threads after it
-//                 any(mine)        whether it holds for any thread. Includes a sync
+//                 any(mine)        whether `mine` holds for any thread. Includes a sync
 //                 sum(mine), min(mine), before(mine, &all)   of integers only: their result is the same in any order
 //                 add(array, i, value)   adds to array[i], which several threads may do between two syncs. Returns the old value
-//                 near_any(mine, near_lanes()), warp_any(mine)   votes, only for speed: true where `mine` is, perhaps elsewhere too
-//                 in_step(num_envs)   whether the teams of a warp step together, only for speed
+//                 sector_any(mine, sector_lanes()), warp_any(mine)   votes, only for speed: true if `mine` is, but also if it holds
+//                                  for a lane of the same memory sector, or of the warp. A backend may return `mine`
+//                 in_step(num_envs)   a barrier of the block, only for speed. A backend may do nothing
 //               on a GPU also WARP_SIZE and ALL_LANES_OF_WARP, a mask that is wide enough for it (for 64 lanes a u64)
 //   WarpSet     the warps of a block that step their own environments and compute the policies for them (play/play.cuh): SIZE,
-//               rank, sync(). WEIGHTS_IN_SHARED: whether a block's memory keeps the weights that all of them read
-//   memory      block_memory() on a GPU. alone(work): that of a team that has its block alone. hold(word), lowest_bit(bits),
-//               atomic_min(word, value), atomic_add(sum, value) of integers. store_last(to, value), a streaming store
+//               rank, sync(). WEIGHTS_IN_SHARED: whether a block keeps the weights in shared memory
+//   memory      block_memory(), the shared memory of a block, on a GPU. alone(work): the same as the Workspace of a block's only
+//               team. hold(word): keeps it in a register. lowest_bit(bits): its index. atomic_min(word, value) and
+//               atomic_add(sum, value), both of integers. store_last(to, value): a streaming store
 //               (__stcs). store_record(to, float, int), 8 bytes at once. load_constant(from), a read-only load (__ldg)
 //               copy_words<WORDS>(team, to, from): by the whole team. Both are aligned to the largest of 16, 8 and 4 bytes
 //               that divides the size. store_words: the same by streaming stores

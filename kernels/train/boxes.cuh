@@ -10,19 +10,20 @@ namespace policy {
 
 constexpr float HALF_LOG_TWO_PI = 0.918938533f, LOG_2 = 0.693147181f;
 
-// log(1 - tanh(x)^2), also where tanh(x) is 1 in floats.
+// log(1 - tanh(x)^2), finite even if tanh(x) rounds to 1.
 DEVICE float log_slope_of_tanh(float x) {
   const float a = math::abs(x);
   return 2.0f * (LOG_2 - a - math::log(1.0f + math::exp(-2.0f * a)));
 }
 
-// Maps [-1, 1] to the bounds of one head.
+// Map [-1, 1] to the bounds of one head.
 template <class Space> DEVICE float into_box(float x, int head) {
   return Space::low(head) + 0.5f * Space::span(head) * (x + 1.0f);
 }
 
-// take(head, action, raw) for each head of one agent, from HEADS means and then HEADS log standard deviations; raw: before
-// squashing. `greedy`: the mean. `first`: index of the first random sample. Returns the logarithm of the action's density.
+// Draw the actions of one agent, and call take(head, action, raw) for each head. raw is the action before squashing. Returns the
+// log-density of all actions. mean: HEADS means, then HEADS log standard deviations. greedy: take the means. first: index of the
+// first random draw.
 template <class Space, class Take>
 DEVICE float draw_from_box(const Random& random, const int agent, const float* mean, const bool greedy, Take take,
                            const int first = 0) {

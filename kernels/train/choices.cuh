@@ -8,12 +8,12 @@
 
 namespace policy {
 
-// One head: its choices are [0, size), size at most LARGEST.
+// Categorical distribution of one head, with choices [0, size), size <= LARGEST.
 template <int LARGEST> struct Head {
   const float* logits;
   const u8* mask;
   int size;
-  bool masked;            // whether the mask says anything
+  bool masked;            // whether the mask allows any choice. Otherwise it is ignored
   float top;              // the largest allowed logit
   float total;            // sum of the weights
   float weight[LARGEST];  // exp(logit - top), 0 where masked
@@ -26,19 +26,19 @@ template <int LARGEST> struct Head {
     for (int k = 0; k < LARGEST; ++k) weight[k] = k < size && allowed(k) ? logits[k] : -math::infinity();
     for (int k = 0; k < LARGEST; ++k) top = math::max(top, weight[k]);
     for (int k = 0; k < LARGEST; ++k) {
-      const float power = math::exp(weight[k] - top);  // in any case: a branch would let a thread compute one after the other
+      const float power = math::exp(weight[k] - top);  // unconditional: a branch would serialize the exponentials
       weight[k] = weight[k] == -math::infinity() ? 0.0f : power;
       total += weight[k];
     }
   }
   DEVICE bool allowed(int k) const { return !masked || mask[k]; }
 
-  // The first choice at which the cumulative weight exceeds unit * total. unit < 1, and the last positive weight brings
-  // the sum to `total` in the same order of additions, so a choice of weight 0 is never the first.
+  // Return the first choice at which the cumulative weight exceeds unit * total. It never has weight 0: unit < 1, and additions are
+  // in the order of `total`, so that the sum reaches it at the last positive weight.
   DEVICE int draw(float unit) const {
     const float target = unit * total;
     float sum = 0.0f;
-    int chosen = 0, last = 0;  // last: of positive weight, taken if the logits are not numbers
+    int chosen = 0, last = 0;  // last: the last choice with positive weight, returned if logits are NaN
     bool found = false;
     for (int k = 0; k < LARGEST; ++k) {
       sum += weight[k];
@@ -47,6 +47,7 @@ template <int LARGEST> struct Head {
     }
     return found ? chosen : last;
   }
+  // Return the choice with the largest weight, the lowest one of equals.
   DEVICE int likeliest() const {
     int best = 0;
     float most = -1.0f;
@@ -65,8 +66,8 @@ template <int LARGEST> struct Head {
   }
 };
 
-// take(head, action, choices) for each head of one agent, from logits of all heads; `mask` may be null. `greedy`: the likeliest
-// choice, the lower of equals. `random` is a Random, or what has its words. Returns the natural logarithm of their probability.
+// Draw the actions of one agent, and call take(head, action, choices) for each head. Returns the log-probability of all actions.
+// logits, mask: of all heads. mask may be null. greedy: take the likeliest choices. random: a Random, or an object with its words.
 template <class Space, class Words, class Take>
 DEVICE float draw_choices(const Words& random, const int agent, const float* logits, const u8* mask, const bool greedy,
                           Take take) {

@@ -28,7 +28,7 @@ DEVICE void look(const Finite& call, const int e) {
       UNROLL for (int j = 0; j < 4; ++j) own[k + j] = four.of[j];
     }
   } else {
-    // mutant(constant 2): any finite number stands for none
+    // mutant(constant 2): any finite number stands for a missing one
     for (int k = 0; k < STRIDE; ++k) own[k] = start + k < size ? values[k] : 0.0f;
   }
   if constexpr (ALONE) {

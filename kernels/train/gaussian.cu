@@ -10,7 +10,7 @@ struct Explore {
   const u64* seed;
   const Clock* clock;
   const float* noise_settings;  // (2): damping (1: independent Gaussian noise), standard deviation in units of half the Box's span
-  const float* started;        // (1): 0 while actions are uniform
+  const float* started;        // (1): 0 before learning starts, while actions are uniform
   const float* mean;           // (N, C, HEADS) in [-1, 1]
   float* noise;                // (N, C, HEADS), 0 at the beginning of an episode
   float* action;               // (N, C, HEADS), within the bounds

@@ -7,8 +7,9 @@
 
 namespace policy {
 
-// take(head, action, raw) for each head of one agent, from CHOICES logits, then means, then log standard deviations. Discrete
-// heads come first, and their choices are whole numbers. Returns the sum of the logarithms of probability and density.
+// Draw the actions of one agent, and call take(head, action, raw) for each head. Discrete heads come first, and their actions are
+// integers. Returns the log-probability of all choices plus the log-density of the Box. parameters: CHOICES logits, then means,
+// then log standard deviations.
 template <class Space, class Take>
 DEVICE float draw_mixed(const Random& random, const int agent, const float* parameters, const u8* mask, const bool greedy,
                         Take take) {

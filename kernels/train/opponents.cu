@@ -11,15 +11,15 @@
 struct Workspace {};
 struct Draw {
   int num_envs;          // P
-  int slots;             // SLOTS: one more than the snapshots of which one is drawn
+  int slots;             // SLOTS: one more than the number of snapshots among which one is drawn
   int sides;             // SIDES
   int first_env, agent;  // global ids: of the first of the P environments, of the policy's first agent
   const u64* seed;       // (1)
   const Clock* clock;    // (P), as all below
-  const u8* terminated;  // by the step before
+  const u8* terminated;  // by the previous step
   const u8* truncated;
   const i64* taken;      // (1): snapshots so far
-  const int* before;     // opponents of the step before: slot * SIDES + the policy's own side, or -1 for none
+  const int* before;     // opponents of the previous step: slot * SIDES + the policy's own side, or -1 for none
   int* plays;            // opponents of the next step
 };
 
@@ -30,7 +30,7 @@ DEVICE void draw_opponent(const Draw& call, const int e) {
     const int kept = taken < call.slots ? (int)taken : call.slots - 1;
     const Random random{*call.seed, (u32)(call.first_env + e), call.clock[e].episode - 1, 0, OPPONENT};
     const Random::Bits bits = random.bits(call.agent);
-    // Without a snapshot it is -1: a remainder has the sign of the dividend.
+    // Without a snapshot this is -1 % slots, which is -1 in C.
     plays = (int)((taken - 1 - Random::below(bits.x, kept)) % call.slots);
     if (plays >= 0) plays = plays * call.sides + Random::below(bits.y, call.sides);
   }
@@ -38,12 +38,12 @@ DEVICE void draw_opponent(const Draw& call, const int e) {
 }
 
 struct Choice {
-  int num_envs, first;     // P, and how many environments stand before them
-  int slots, words, size;  // SLOTS; C * H; words of all N environments
-  int sides, side;         // SIDES, and the side of this group, or -1 where SIDES is 1
+  int num_envs, first;     // P, and the number of environments before them
+  int slots, words, size;  // SLOTS, C * H, and N * C * H
+  int sides, side;         // SIDES, and the side of this group, or -1 if SIDES is 1
   const int* plays;        // (P)
-  const u32* own;          // (N, C, H) of 4 bytes: actions of the policy as it is
-  const u32* past;         // (SLOTS, P, C, H): those of each slot
+  const u32* own;          // (N, C, H) of 4 bytes: actions of the current policy
+  const u32* past;         // (SLOTS, P, C, H): actions of the snapshot in each slot
   u32* action;             // (N, C, H)
 };
 
@@ -51,7 +51,7 @@ DEVICE void choose_word(const Choice& call, const int i) {
   const int e = i / call.words - call.first;
   u32 word = call.own[i];
   if (e >= 0 && e < call.num_envs) {
-    const int plays = call.plays[e], slot = plays / call.sides;  // a damaged checkpoint may have any number
+    const int plays = call.plays[e], slot = plays / call.sides;  // checked below: a corrupt checkpoint may have any value
     const size_type row = (size_type)slot * call.num_envs + e;
     if (plays >= 0 && slot < call.slots && plays % call.sides != call.side) word = call.past[row * call.words + i % call.words];
   }

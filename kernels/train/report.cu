@@ -19,7 +19,7 @@ struct Report {
   i64* found;                    // (ARRAYS): copy of `nonfinite`, stored after `numbers`
 };
 
-// Report the mean over environments of a number of their latest episodes, and the minimum length.
+// Report the minimum length of the environments' latest episodes, and the means of their recorded numbers.
 DEVICE void report_mean(const Report& call, const Team team, Workspace& work, const int e) {
   const float* const row = call.latest + (size_type)e * call.num_envs;
   const int used = chains_of(call.num_envs);

@@ -8,16 +8,16 @@
 struct Sample {
   int num_envs, agents;        // N, C
   int first_env, first_agent;  // global ids
-  int greedy;                  // 1: the mean
+  int greedy;                  // 1: take the mean
   int stride, value_stride;    // numbers from one row to the next, of the parameters and of value
   const u64* seed;             // (1)
   const Clock* clock;          // (N)
   const float* parameters;     // (N, C, 2 * HEADS): means, log standard deviations
-  float* raw;                  // (N, C, HEADS): before squashing
+  float* raw;                  // (N, C, HEADS): actions before squashing
   float* action;               // (N, C, HEADS)
-  const float* value;          // (N, C) or null: the critic's, with a stride of its own, copied to
-  float* value_row;            // (N, C)
-  float* log_prob;             // (N, C) or null: density of the action
+  const float* value;          // (N, C) or null: values of the critic, with rows `value_stride` apart
+  float* value_row;            // (N, C): copy of `value`
+  float* log_prob;             // (N, C) or null: log-density of the action
 };
 
 struct Space {
@@ -27,7 +27,7 @@ struct Space {
   static DEVICE float span(int head) { return box_span(head); }
 };
 
-// Row (e, i) of [0, N * C), whose means and log standard deviations these are.
+// Sample row (e, i) of [0, N * C) with these means and log standard deviations.
 DEVICE void sample_row(const Sample& call, const int row, const float* parameters) {
   const int e = row / call.agents, i = row - e * call.agents;
   const Clock clock = call.clock[e];

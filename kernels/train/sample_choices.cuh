@@ -8,17 +8,17 @@
 struct Sample {
   int num_envs, agents;        // N, C
   int first_env, first_agent;  // global ids
-  int greedy;                  // 1: the likeliest choice, the lower of equals
+  int greedy;                  // 1: take the likeliest choice, the lowest one of equals
   int stride, value_stride;    // numbers from one row to the next, of the parameters and of value
   const u64* seed;             // (1)
   const Clock* clock;          // (N)
   const float* parameters;     // (N, C, CHOICES): logits
-  const u8* mask;              // (N, C, CHOICES) or null: which choices are allowed; a head that allows none is not masked
+  const u8* mask;              // (N, C, CHOICES) or null: allowed choices. A head without allowed choices is not masked
   int* action;                 // (N, C, HEADS), in [0, head_size)
-  const float* value;          // (N, C) or null: the critic's, with a stride of its own, copied to
-  float* value_row;            // (N, C)
-  float* log_prob;             // (N, C) or null, natural logarithm, summed over heads
-  float* entropy;              // (N, C) or null, in nats, likewise
+  const float* value;          // (N, C) or null: values of the critic, with rows `value_stride` apart
+  float* value_row;            // (N, C): copy of `value`
+  float* log_prob;             // (N, C) or null: log-probability, summed over heads
+  float* entropy;              // (N, C) or null: in nats, summed over heads
 };
 
 struct Space {
@@ -26,13 +26,13 @@ struct Space {
   static DEVICE int size(int head) { return head_size(head); }
 };
 
-// Row (e, i) of [0, N * C), whose logits these are.
+// Sample row (e, i) of [0, N * C) with these logits.
 DEVICE void sample_row(const Sample& call, const int row, const float* logits) {
   const int e = row / call.agents, i = row - e * call.agents;
   const Clock clock = call.clock[e];
   const Random random{*call.seed, (u32)(call.first_env + e), clock.episode - 1, (u32)clock.elapsed, POLICY};
-  // Not `null ? nullptr : pointer`: the code that NVRTC 13.0.88 makes of that for sm_90 may test the pointer one cycle before it is
-  // written, and then reads a null mask.
+  // Workaround for NVRTC 13.0.88 on sm_90: compiled from `null ? nullptr : pointer`, a test may read the pointer's register one
+  // cycle before it is written, so that a null mask is dereferenced.
   const u8* const mask = call.mask + (call.mask == nullptr ? 0 : (size_type)row * CHOICES);
   float entropy = 0.0f;
   const float log_prob = policy::draw_choices<Space>(

@@ -8,17 +8,17 @@
 struct Sample {
   int num_envs, agents;        // N, C
   int first_env, first_agent;  // global ids
-  int greedy;                  // 1: the likeliest choice, the lower of equals, and the mean
+  int greedy;                  // 1: take the likeliest choice, the lowest one of equals, and the mean
   int stride, value_stride;    // numbers from one row to the next, of the parameters and of value
   const u64* seed;             // (1)
   const Clock* clock;          // (N)
   const float* parameters;     // (N, C, CHOICES + 2 * (HEADS - DISCRETE)): logits, means, log standard deviations
   const u8* mask;              // (N, C, CHOICES) or null: allowed choices. A head without allowed choices is not masked
-  float* raw;                  // (N, C, HEADS): choices, and numbers before squashing
+  float* raw;                  // (N, C, HEADS): choices, and entries of the Box before squashing
   float* action;               // (N, C, HEADS)
-  const float* value;          // (N, C) or null: the critic's, with a stride of its own, copied to
-  float* value_row;            // (N, C)
-  float* log_prob;             // (N, C) or null, natural logarithm, summed over heads
+  const float* value;          // (N, C) or null: values of the critic, with rows `value_stride` apart
+  float* value_row;            // (N, C): copy of `value`
+  float* log_prob;             // (N, C) or null: log-probability, or its density, summed over heads
 };
 
 struct Space {

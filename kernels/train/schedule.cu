@@ -3,9 +3,9 @@
 
 struct Workspace {};
 struct Schedules {
-  int numbers;        // F
-  const float* now;   // (F)
-  float* const* to;   // (F)
+  int numbers;        // F: number of scheduled values
+  const float* now;   // (F): their current values
+  float* const* to;   // (F): address of each one in its learner
 };
 
 #include "drive/launch.cuh"

@@ -4,7 +4,7 @@
 struct Workspace {};
 struct Shuffle {
   int size;             // n, from 1 to 2^30
-  int draw;             // number of the permutation at this count
+  int draw;             // index of the permutation within the iteration
   const u64* seed;      // (1)
   const i64* count;     // (1): iterations so far
   i64* index;           // (n)
@@ -16,8 +16,8 @@ DEVICE void shuffle_element(const Shuffle& call, const int i) {
 }
 
 struct Draw {
-  int size;             // elements to draw
-  int draw;             // number of the draw at this count
+  int size;             // number of elements to draw
+  int draw;             // index of the draw within the iteration
   const u64* seed;      // (1)
   const i64* count;     // (1): iterations so far
   const i64* limit;     // (1): n, from 1 to 2^32

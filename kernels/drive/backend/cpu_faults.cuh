@@ -1,7 +1,7 @@
 // cpu_faults.cuh -- Faults of kernels on a CPU. The first fault of all threads is kept, and ends the launch.
 //
-// Python reads it (cupydrive/executors/trial_process.py) and raises a KernelFault. This is in a namespace because all other names
-// belong to environments.
+// Python reads it (cupydrive/executors/trial_process.py) and raises a KernelFault. Everything is in a namespace, which keeps other
+// names free for environments.
 #pragma once
 #include <setjmp.h>
 #ifdef TEAM_THREADS
@@ -10,8 +10,9 @@
 
 namespace faults {
 struct Fault { int line, env; i64 index, limit; char what[64], file[256]; };  // line 0: none
-// Special limits: an array of unknown length, a division by 0, a race, and data that only another function may access. Of a race,
-// `what` is an entry of the team's memory, and `file` the function in which it was written.
+// Special values of `limit`, for other faults than an index out of known bounds: an array of unknown length, a division by 0, a
+// data race, and data that only another function may access. For a race, `what` is the entry of the team's memory, and `file` is
+// the function that wrote it.
 enum : i64 { NO_LIMIT = -1, DIVISION = -2, RACE = -3, ELSEWHERE = -4 };
 static Fault fault;
 #ifdef TEAM_THREADS  // threads take turns, so they share everything except their jump buffers
@@ -22,7 +23,7 @@ static jmp_buf ways_out[TEAM];
 #else
 #define EACH_THREADS static thread_local
 EACH_THREADS jmp_buf way_out;
-#define WAY_OUT faults::way_out  // jumps to `run` (cpu_launch.cuh), which ends the launch
+#define WAY_OUT faults::way_out  // target of longjmp: `run` (cpu_launch.cuh), which ends the launch
 #endif
 EACH_THREADS volatile int env;  // environment of this thread, or the first one of a vector
 EACH_THREADS const char* volatile function = "";  // environment's function that runs, or ran last, if it calls ENTER

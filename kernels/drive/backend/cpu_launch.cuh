@@ -1,7 +1,5 @@
-// cpu_launch.cuh -- Kernels of a CPU: functions that run [first, last) in the calling thread or, with TEAM_THREADS, in those of a
-// team.
-//
-// They return bits of Ended.
+// cpu_launch.cuh -- Kernels of a CPU: functions that process elements [first, last) in the calling thread or, with TEAM_THREADS, in
+// the threads of a team. They return a bit mask of faults::Ended.
 #pragma once
 
 namespace faults { enum Ended { WELL, UNEVEN, FAULTY, NO_THREAD = 4 }; }  // UNEVEN: threads have called different numbers of syncs
@@ -46,7 +44,7 @@ template <class Work, class Body> struct TeamTask {
   __attribute__((noinline)) void each() const {
     for (int e = first; e < last; ++e) {
       // mutant(swap >): all threads call one more sync
-      if (e > first) Team{rank}.sync();  // all elements use one Workspace, each of them alone
+      if (e > first) Team{rank}.sync();  // the Workspace is read before the next element reuses it
       faults::env = e;
       (*body)(Team{rank}, work, e, 1, 0, steps);
     }
@@ -73,7 +71,7 @@ template <int LANES, class Work = Workspace, class Body> int run(int first, int 
   return faults::fault.line != 0 ? faults::FAULTY : rendezvous.uneven ? faults::UNEVEN : faults::WELL;
 }
 #else
-// The data of a block of environments stay in the processor's cache from piece to piece.
+// Environments are processed in blocks, so that a block's data stay in the processor's cache from one piece of steps to the next.
 constexpr int BLOCK_ENVS = 4096;
 template <int LANES, class Work, class Body>
 __attribute__((noinline)) void run_pieces(int first, int last, const int steps, const int piece, Body body) {

@@ -8,8 +8,8 @@ struct Team : Member {
   DEVICE void sync() const {}
   DEVICE void in_step(int) const {}
   DEVICE bool any(bool mine) const { return mine; }
-  DEVICE bool near_any(bool mine, u32) const { return mine; }
-  DEVICE u32 near_lanes() const { return 0; }  // mutant(constant): no lanes on a CPU
+  DEVICE bool sector_any(bool mine, u32) const { return mine; }
+  DEVICE u32 sector_lanes() const { return 0; }  // mutant(constant): no lanes on a CPU
   DEVICE bool warp_any(bool mine) const { return mine; }
   DEVICE int sum(int mine) const { return mine; }
   template <class T> DEVICE T min(T mine) const { return mine; }

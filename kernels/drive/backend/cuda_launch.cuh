@@ -46,19 +46,20 @@ constexpr int BLOCKS = BLOCKS_WITH_ROOM < BUSY_BLOCKS ? BLOCKS_WITH_ROOM : BUSY_
 #define LAUNCH_BOUNDS __launch_bounds__(TEAM * ENVS_PER_BLOCK)
 #endif
 
-// MANY_CALLS: a launch serves several members of a population. Each has a row of blocks, and its arguments are in global memory.
+// MANY_CALLS: a launch serves several members of a population. Each has a row of blocks (blockIdx.y), and its arguments are in
+// global memory. CALL_BYTES exports the size of a kernel's arguments to the host.
 #ifdef MANY_CALLS
 #define ARGUMENT(Call) const Call* const __restrict__ calls
 #define TAKE_ARGUMENT(Call) const Call& call = calls[blockIdx.y];
-#define SAY_BYTES(name, Call) extern "C" __device__ const int name##_bytes = sizeof(Call);  // stride of `calls`
+#define CALL_BYTES(name, Call) extern "C" __device__ const int name##_bytes = sizeof(Call);
 #else
 #define ARGUMENT(Call) const __grid_constant__ Call call
 #define TAKE_ARGUMENT(Call)
-#define SAY_BYTES(name, Call)
+#define CALL_BYTES(name, Call)
 #endif
 
 #define KERNEL_OF_STEPS(name, Call, size, lanes, steps, piece, body)                                            \
-  SAY_BYTES(name, Call)                                                                                         \
+  CALL_BYTES(name, Call)                                                                                        \
   extern "C" __global__ void LAUNCH_BOUNDS name(ARGUMENT(Call)) {                                               \
     TAKE_ARGUMENT(Call)                                                                                         \
     static_assert((lanes) == 1, "a team on a GPU has one environment at a time");                               \
@@ -67,7 +68,7 @@ constexpr int BLOCKS = BLOCKS_WITH_ROOM < BUSY_BLOCKS ? BLOCKS_WITH_ROOM : BUSY_
 
 // A kernel whose body calls await_previous() in every thread, before it reads data that the previous launch writes.
 #define KERNEL_AHEAD(name, Call, size, body)                                                                    \
-  SAY_BYTES(name, Call)                                                                                         \
+  CALL_BYTES(name, Call)                                                                                        \
   extern "C" __global__ void LAUNCH_BOUNDS name(ARGUMENT(Call)) {                                               \
     TAKE_ARGUMENT(Call)                                                                                         \
     static_assert(ENVS_PER_BLOCK == 1, "a thread that has no element would not wait");                          \
@@ -78,7 +79,7 @@ constexpr int BLOCKS = BLOCKS_WITH_ROOM < BUSY_BLOCKS ? BLOCKS_WITH_ROOM : BUSY_
 // `load` in its memory, a Block. After a barrier, which makes this memory visible to all warp sets, warp set `number` of the block
 // runs `body` for elements [first, first + ENVS_PER_BLOCK).
 #define KERNEL_OF_WARP_SETS(name, Call, size, Block, load, body)                                                     \
-  SAY_BYTES(name, Call)                                                                                              \
+  CALL_BYTES(name, Call)                                                                                             \
   extern "C" __global__ void __launch_bounds__(WarpSet::SIZE * WARP_SETS) name(ARGUMENT(Call)) {                     \
     TAKE_ARGUMENT(Call)                                                                                              \
     const int thread = threadIdx.x, number = thread / WarpSet::SIZE, first = (blockIdx.x * WARP_SETS + number) * ENVS_PER_BLOCK; \

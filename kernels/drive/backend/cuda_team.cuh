@@ -33,12 +33,12 @@ struct Team : Member {
   // Warp vote (__ballot_sync) over the lanes that share a sector of 32 bytes: whether `mine` holds for this environment or, in
   // teams of one, for another whose rows are in the same sector. A GPU writes memory in sectors, and must read the rest of a sector
   // that is written in part. If one environment has a row to store, all those with rows in the same sector therefore store theirs.
-  DEVICE bool near_any(bool mine, [[maybe_unused]] u32 near_lanes) const {
+  DEVICE bool sector_any(bool mine, [[maybe_unused]] u32 sector_lanes) const {
     if constexpr (TEAM > 1) return mine;
-    else return (__ballot_sync(WARP, mine) & near_lanes) != 0;
+    else return (__ballot_sync(WARP, mine) & sector_lanes) != 0;
   }
   // Mask of the lanes of those environments. A row has 8 bytes if an environment has one agent, otherwise 4.
-  DEVICE u32 near_lanes() const {
+  DEVICE u32 sector_lanes() const {
     constexpr u32 LANES = ONE_AGENT ? 4 : 8;
     return ((1u << LANES) - 1u) << (threadIdx.x & (32u - LANES));
   }

@@ -17,12 +17,13 @@ struct Races {
   u32 round;                 // of turns, from 1 on. Each sync begins another
   void (*name)(const void* work, size_type at, char (&text)[64]);
 
-  // `copy` has the content of `work`: at first both are 0, and every turn ends with `look`.
+  // Watch `work`. `copy` must have the same content: both are 0 at first, and `look` updates it after every turn.
   template <class Work> void watch(const Work& work, u8* copy, u32* writers) {
     memory = (const u8*)&work; before = copy; writer = writers; bytes = sizeof(Work);
     name = [](const void* of, size_type at, char (&text)[64]) { name_entry(*(const Work*)of, at, text); };
   }
-  // End the turn of `rank`.
+  // End the turn of `rank`: find the bytes that it changed, and report those that another thread has also changed since the last
+  // sync.
   void look(const int rank) {
     constexpr int PIECE = 64;  // bytes that are compared at once
     const u32 mine = round * TEAM + (u32)rank;

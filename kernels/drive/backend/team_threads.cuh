@@ -8,13 +8,14 @@
 #include <semaphore.h>
 #include "drive/backend/races.cuh"
 
+// Scheduler of the team's threads. It runs one at a time, until the thread calls `sync`.
 struct Rendezvous {
-  sem_t turn[TEAM];
-  int order[TEAM];
-  int position;
-  u32 shuffle_state;
+  sem_t turn[TEAM];   // posted when the thread may run
+  int order[TEAM];    // ranks in the order in which they run until the next sync
+  int position;       // index in `order` of the thread that runs
+  u32 shuffle_state;  // linear congruential generator
   bool finished[TEAM], uneven;
-  u64 slot[TEAM];
+  u64 slot[TEAM];     // values that collectives combine
   faults::Races races;
 
   void open(u32 seed) {
@@ -63,8 +64,8 @@ struct Team : Member {
   using Member::sum, Member::min, Member::before, Member::add;  // these reject floats
   void sync() const { rendezvous.arrive(rank); }
   bool any(bool mine) const { return reduce<int>(mine, [](int a, int b) { return a | b; }); }
-  bool near_any(bool mine, u32) const { return mine; }
-  u32 near_lanes() const { return 0; }
+  bool sector_any(bool mine, u32) const { return mine; }
+  u32 sector_lanes() const { return 0; }
   bool warp_any(bool mine) const { return mine; }
   void in_step(int) const {}
   int sum(int mine) const { return reduce<int>(mine, [](int a, int b) { return a + b; }); }

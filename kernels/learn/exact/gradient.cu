@@ -98,6 +98,7 @@ DEVICE void learn_split(const Learn& call, const Team team, Workspace& work, con
     const int from = call.part(call.minibatch, rows);
     return ShuffledRows{call.epoch_order(call.epoch) + begin + from, call.part(call.minibatch + 1, rows) - from};
   };
+  // One CPU thread adds each number of a chunk while it is in a register.
   add_chunks<METRICS>(
       call, split, call.chunks + (size_type)split * SCRATCH_FLOATS, call.partial_sums + (size_type)split * GRADIENT_FLOATS,
       [&](int b) INLINED { return chunk_of(b).count; },
@@ -114,6 +115,7 @@ DEVICE void learn_split(const Learn& call, const Team team, Workspace& work, con
   const Moments moments = call.moments[call.epoch * call.minibatches + call.minibatch];
   if constexpr (PACKED_IN_SHARED) copy_to_shared<PACKED_FLOATS>(team, work.packed, call.packed);
   if constexpr (CHUNK_IN_SHARED) for (int i : team.each(GRADIENT_FLOATS)) chunk[i] = 0.0f;  // padding stays 0
+  // Add the gradients of the blocks' chunks, in order.
   bool begun = false;
   for (int b = first_block; b < last_block; ++b) {
     const int begin = call.first_env(b) * call.rows_of_env(), rows = call.first_env(b + 1) * call.rows_of_env() - begin;

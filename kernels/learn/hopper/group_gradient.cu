@@ -18,6 +18,7 @@ DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team tea
   Tower<T>& tower = work.tower.of<T>();
   const Chunks chunks(call, call.epoch, about.table, work.chunks);
   const int count = chunks.rows, stride = teams * ROWS;
+  // Copy the table of rows, and look up the rows of the first two tiles.
   for (int i : team.each(2 * call.blocks)) work.chunks[i] = about.table[2 + i];
   team.sync();  // the table is written before it is read
   TileRows::each(team, [&](int, int m) INLINED {
@@ -40,6 +41,7 @@ DEVICE void learn_tower(TowerNumber<T>, const TensorLearn& about, const Team tea
   float reported[REPORTED] = {};
   fence_async_proxy();
   team.sync();  // weights and rows are written before wgmma and other threads read them
+  // Accumulate the gradients of the tiles. `turn` is the buffer of the current one.
   int first = first_tile * ROWS, turn = 0;
   do {  // at least once, so that the compiler sees that the products awaited below began in the loop
     add_tile(call, of, moments, team, tower, work.rows, turn, ahead, gradient, reported, [&](int m) INLINED {

@@ -53,15 +53,18 @@ DEVICE void loss_of_split(const Loss& call, const Team team, Workspace& work, co
           round_row(call, at);
         }
         team.sync();  // metrics are written before they are read
+        // Add the tile's metrics in the order of rows.
         int j = 0;
         for (int k : team.each(METRICS)) {
           UNROLL_TIMES(4) for (int m = 0; m < rows; ++m) own[j] += work.metric[m][k];
           ++j;
         }
       }
+      // Add the block's metrics.
       int j = 0;
       for (int k : team.each(METRICS)) found[k] += own[j++];
-      for (int i : team.each(steps_of(learn) * (of.most - of.count))) {  // zeros where a place has no sequence
+      // Clear the gradients of places without a sequence.
+      for (int i : team.each(steps_of(learn) * (of.most - of.count))) {
         const size_type at = of.row(i % steps_of(learn), of.count + i / steps_of(learn));
         for (int k = 0; k < PARAMETERS; ++k) call.parameters[at * PARAMETERS_STRIDE + k] = 0.0f;
         call.value[at * VALUE_STRIDE + VALUE_AT] = 0.0f;

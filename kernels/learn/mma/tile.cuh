@@ -19,7 +19,7 @@ struct TensorLearn {
 // The host's table of a minibatch's rows, chunk after chunk.
 struct Chunks {
   const int* before;  // (B) rows of the chunks before, then (B) positions in `order`
-  const int* order;   // of the epoch
+  const int* order;   // the epoch's shuffled rows
   int blocks, rows, each;  // each: rows of each chunk, or 0 if they differ
   // before: the table after its first two numbers, possibly a copy in shared memory.
   DEVICE Chunks(const Learn& call, const int epoch, const int* table, const int* before)
@@ -53,7 +53,7 @@ template <class Work> DEVICE void learn_split(const TensorLearn& call, const Tea
 
 // Memory of a tile in a block, in addition to the tower's rows.
 struct TileMemory {
-  int row[ROWS];               // as arguments of `RowIndex`, -1: none
+  int row[ROWS];               // arguments of `RowIndex`, or -1 if there is no row
   float sums[REPORTED * WARPS];
 };
 

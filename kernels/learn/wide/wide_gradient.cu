@@ -30,6 +30,7 @@ template <int T> DEVICE void learn_tower(const WideLearn& about, const Team team
   const Chunks chunks(call, call.epoch, about.table, about.table + 2);
   const Coefficients of(call);
   const size_type first = (size_type)tile * ROWS;
+  // Look up the rows of the tile, and load their observations.
   for (int m : team.each(ROWS)) {
     const int i = tile * ROWS + m;
     work.tile.row[m] = i < about.count ? chunks.row(about.from + i) : -1;
@@ -47,6 +48,7 @@ template <int T> DEVICE void learn_tower(const WideLearn& about, const Team team
       if (there[k]) row[k].load(call, RowIndex(call, work.tile.row[m]));
     });
   };
+  // Forward pass. Outputs are stored for the weight gradients.
   wide_forward(team, tower, weights, load_rows, [&](auto layer) INLINED {
     constexpr int L = decltype(layer)::NUMBER % LAYERS;
     store_matrix(team, tower.template outputs_of<L>(), rows_of_outputs<T, L>(about) + first * decltype(layer)::OUT_PAD);
@@ -60,6 +62,7 @@ template <int T> DEVICE void learn_tower(const WideLearn& about, const Team team
     UNROLL for (int j = 0; j < REPORTED; ++j) reported[j] += metric[j];
   });
   team.sync();  // gradients w.r.t. outputs are written before they are read
+  // Backward pass. Activation gradients are stored for the weight gradients.
   wide_backward(team, tower, weights, [&](auto layer) INLINED {
     constexpr int L = decltype(layer)::NUMBER % LAYERS;
     store_matrix(team, tower.template outputs_of<L>(), rows_of_gradients<T, L>(about) + first * decltype(layer)::OUT_PAD);

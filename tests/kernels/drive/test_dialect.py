@@ -18,7 +18,7 @@ KERNELS = ROOT / "kernels"
 # Of math.cuh, for other kernels or for functions there: no environment needs them.
 INSIDE = {"exp_rest", "exp_small", "split", "log_near_1", "log_in_two", "sqrt_double", "inverse"}
 # Of a team, for the kernels around an environment.
-AROUND = {"in_step", "near_any", "near_lanes", "warp_sync", "lanes", "reduce", "of_lanes"}
+AROUND = {"in_step", "sector_any", "sector_lanes", "warp_sync", "lanes", "reduce", "of_lanes"}
 
 
 def named(text):
