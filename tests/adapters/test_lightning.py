@@ -307,7 +307,7 @@ def test_wrong_arguments_are_named(pl, trainer):
     run = trained()
     with pytest.raises(ParameterError, match=r"has done its 1,280 env-steps\. Pass steps="):
         pl.RLModule(run)
-    with pytest.raises(ParameterError, match=r"RLModule\(run, num_envs=4\).*Leave num_envs out"):
+    with pytest.raises(ParameterError, match=r"RLModule\(run, num_envs=4\).*Omit num_envs"):
         pl.RLModule(run, steps=10, num_envs=4)
     with pytest.raises(ParameterError, match="steps = 0"):
         pl.RLModule("cartpole", steps=0)

@@ -135,7 +135,7 @@ def test_resume_and_overwrite_on_the_command_line(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (dict(num_envs=8), r"train\(run, num_envs=8\): a run brings .* Leave num_envs out"),
+        (dict(num_envs=8), r"train\(run, num_envs=8\): a run has .* Omit num_envs"),
         (dict(resume=True), r"train: resume=True needs out=|train\(run, resume=True\)"),
         (dict(device="cuda"), r"the run is on cpu. Save it and load it on the other"),
         (dict(), r"has done its 128 env-steps\. Pass steps="),
