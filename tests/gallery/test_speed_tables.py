@@ -82,12 +82,12 @@ def test_the_readmes_table_shows_what_the_charts_show_and_says_what_is_not_alike
         "random rollouts on a CPU"
     ]
     for (_, task, copies, own, other, ratio), written in zip(rows, charts, strict=True):
-        rate, _, who = other.replace("environments", "copies").partition(", ")
+        rate, _, who = other.partition(", ")
         assert own in written and f"{rate}, ours {ratio}" in written and who in written
         assert [
             title
             for title in written
-            if title.startswith(task.replace("`", "")) and f" {copies} copies" in title
+            if title.startswith(task.replace("`", "")) and f" {copies} environments" in title
         ]
     notes = {
         row.who.split()[0]: row.note
