@@ -73,6 +73,11 @@ def without(logits: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
     return logits.masked_fill(~(allowed | ~allowed.any(-1, keepdim=True)), -torch.inf)
 
 
+def first_largest(logits: torch.Tensor) -> torch.Tensor:
+    """Return the most likely choice of each row. The first of equally likely choices is taken."""
+    return ((logits.amax(1, keepdim=True) - logits) <= AS_LIKELY).to(torch.int32).argmax(1)
+
+
 class PolicyModule(nn.Module):
     """Module from raw observations (..., D) to actions of one group, as ``env.step`` takes them.
 
@@ -230,10 +235,14 @@ class DiscretePolicy(PolicyModule):
     def likeliest(
         self, parameters: torch.Tensor, obs: torch.Tensor, mask: torch.Tensor | None
     ) -> torch.Tensor:
-        """Return the most likely choices. The first of equally likely choices is taken."""
-        logits = self.logits(parameters, mask)
-        likely = [(x.amax(1, keepdim=True) - x) <= AS_LIKELY for x in logits]
-        return self.shaped([each.to(torch.int32).argmax(1) for each in likely], obs)
+        """Return the most likely choices."""
+        return self.shaped([first_largest(x) for x in self.logits(parameters, mask)], obs)
+
+    def chances(
+        self, parameters: torch.Tensor, mask: torch.Tensor | None
+    ) -> Sequence[torch.Tensor]:
+        """Return the probabilities of each head's choices, (B, choices)."""
+        return [torch.softmax(x, dim=1) for x in self.logits(parameters, mask)]
 
     def drawn(
         self,
@@ -243,9 +252,37 @@ class DiscretePolicy(PolicyModule):
         generator: Generator,
     ) -> torch.Tensor:
         """Return random choices."""
-        chances = [torch.softmax(x, dim=1) for x in self.logits(parameters, mask)]
+        chances = self.chances(parameters, mask)
         heads = [torch.multinomial(p, 1, generator=generator)[:, 0] for p in chances]
         return self.shaped(heads, obs)
+
+
+class EpsilonGreedyPolicy(DiscretePolicy):
+    """Actions of one discrete head, whose parameters are action values.
+
+    Args:
+        network: Network of a ``PolicyModule``.
+        group: The ``Group``.
+        obs_rms: ``RunningMeanStd`` of observations, or None.
+        epsilon: () float32, probability of a random allowed action.
+    """
+
+    epsilon: torch.Tensor
+
+    def __init__(
+        self, network: nn.Module, group: Group, obs_rms: Moments | None, epsilon: torch.Tensor
+    ) -> None:
+        super().__init__(network, group, obs_rms)
+        self.register_buffer("epsilon", epsilon, persistent=False)
+
+    def chances(
+        self, parameters: torch.Tensor, mask: torch.Tensor | None
+    ) -> Sequence[torch.Tensor]:
+        """Return the probabilities of the choices, (B, choices)."""
+        (values,) = self.logits(parameters, mask)
+        allowed = (values > -torch.inf).to(values.dtype)
+        largest = nn.functional.one_hot(first_largest(values), values.shape[1])
+        return [torch.lerp(largest.to(values.dtype), allowed / allowed.sum(1, True), self.epsilon)]
 
 
 class BoxPolicy(PolicyModule):

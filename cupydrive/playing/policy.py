@@ -28,6 +28,7 @@ from cupydrive.playing.convolution import Convolution
 from cupydrive.playing.inference import (
     BoxPolicy,
     DiscretePolicy,
+    EpsilonGreedyPolicy,
     MixedPolicy,
     Moments,
     PolicyModule,
@@ -599,6 +600,10 @@ class EpsilonGreedy(Categorical):
         """Return the values of the actions, (B,), in place of log-probabilities, and zeros."""
         value = parameters.gather(1, action.long())[:, 0]
         return value, torch.zeros_like(value)
+
+    def module(self, network: nn.Module, group: Group, obs_rms: Moments | None) -> PolicyModule:
+        """Return a module from raw observations to actions for a network of these parameters."""
+        return EpsilonGreedyPolicy(network, group, obs_rms, self.epsilon)
 
 
 class Gaussian(Sampled):

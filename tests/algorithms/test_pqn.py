@@ -182,9 +182,13 @@ def test_actions_are_epsilon_greedy(epsilon, masked):
     assert (value == values[0, best]).all() and torch.equal(taken[:, 0], values[0, action[:, 0, 0]])
     chance = epsilon * allowed.double() / allowed.sum()
     chance[best] += 1 - epsilon
-    found = torch.bincount(action[:, 0, 0], minlength=7).double() / n
-    bound = 5 * (chance * (1 - chance) / n).sqrt()
-    assert (found - chance).abs().le(bound).all(), (found, chance)
+    module = distribution.module(torch.nn.Linear(1, 1), group, None)
+    obs, generator = torch.zeros(n, *group.obs_shape), torch.Generator().manual_seed(4)
+    drawn = module.drawn(values, obs, allowed.repeat(n, 1), generator)  # as Run.act
+    for taken_by in (action[:, 0, 0], drawn):
+        found = torch.bincount(taken_by, minlength=7).double() / n
+        bound = 5 * (chance * (1 - chance) / n).sqrt()
+        assert (found - chance).abs().le(bound).all(), (found, chance)
     sampler(values, action, greedy=True, **rows)
     assert (action == best).all()
 
