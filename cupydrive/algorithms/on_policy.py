@@ -353,16 +353,19 @@ class OnPolicyLearner(ScheduledLearner):
     def scale_rewards(self, rollout: Rollout, g: Group) -> None:
         """Update the discounted return of each agent, and set the reward scale.
 
-        The scale is the reciprocal of the running standard deviation of these returns.
+        The scale is the reciprocal of the running standard deviation of these returns. All groups
+        have the same, so it is set with the first one.
         """
-        if self.return_rms is None or self.statistics is None:
+        if self.return_rms is None or self.statistics is None or g is not self.groups[0]:
             return
-        # flags from the previous rollout, since they are written later
-        held = self.held.get(g.name, {}).get("held")
-        running, gamma = self.discounted[g.name], self.scheduled.gamma
-        self.statistics.update(
-            self.return_rms, *self.statistics.returns(rollout, g.name, running, gamma, held)
-        )
+        gamma = self.scheduled.gamma
+        for each in self.groups:
+            # flags from the previous rollout, since they are written later
+            held = self.held.get(each.name, {}).get("held")
+            running = self.discounted[each.name]
+            self.statistics.update(
+                self.return_rms, *self.statistics.returns(rollout, each.name, running, gamma, held)
+            )
         self.statistics.scale(self.return_rms, None, self.reward_scale)
 
     def normalize_returns(self, rollout: Rollout) -> None:

@@ -13,6 +13,7 @@ from cupydrive import envs
 from cupydrive.algorithms.replay import transitions
 from cupydrive.playing.rollout import Rollout
 from cupydrive.simulation.batch import Batch
+from cupydrive.training.begin import make_run
 
 
 class Table(torch.nn.Module):
@@ -212,6 +213,22 @@ def test_truncation_bootstraps_from_the_final_observation():
     advantage = one.stored["cart"]["advantage"][..., 0]
     assert rollout.truncated.any() and rollout.terminated.any()
     torch.testing.assert_close(advantage, torch.where(rollout.terminated, 0.0, 0.5))
+
+
+def test_groups_of_one_policy_have_one_reward_scale():
+    """With gamma 0 returns are scaled rewards, by the deviation of the rewards of both groups."""
+    settings = cd.A2C(num_steps=8, gamma=0.0, normalize_reward=True)
+    policies, options = {"tagger+runner": settings}, {"grid_length": 6, "num_taggers": 2}
+    run = make_run("tag_grid", policies=policies, num_envs=20, device="cpu", **options)
+    one, rollout = run.learners["tagger+runner"], run.rollout
+    with run.computing():
+        rollout.collect()
+        for g in one.groups:
+            one.estimate(rollout, g)
+    reward = {g.name: rollout.reward[g.name] for g in one.groups}
+    deviation = torch.cat([each.flatten() for each in reward.values()]).std(correction=0)
+    for name, each in reward.items():
+        torch.testing.assert_close(one.stored[name]["returns"], each / deviation)
 
 
 # ---- DDPG ----------------------------------------------------------------------------------------
