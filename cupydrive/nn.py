@@ -21,6 +21,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from cupydrive.errors import ParameterError
 from cupydrive.scans import (
     MOST_EXACT_UNITS,
     ExactGRUScan,
@@ -100,6 +101,35 @@ class Recurrent(nn.Module):
         super().__init__()
         self.size = size
 
+    def scan_dtype(
+        self,
+        x: torch.Tensor,
+        state: torch.Tensor,
+        start: torch.Tensor | None,
+        *weights: torch.Tensor,
+    ) -> torch.dtype | None:
+        """Return ``scans.rows_dtype`` for arguments of ``forward``.
+
+        Raises:
+            ParameterError: If a scan applies, and a shape or the type of ``start`` is wrong.
+        """
+        dtype = rows_dtype(x, state, *weights)
+        if dtype is None:
+            return None
+        fits = x.dim() == 2 and state.shape[1:] == (self.state_size,)
+        fits = fits and len(state) > 0 and len(x) % len(state) == 0
+        if start is not None:
+            fits = fits and start.dtype == torch.bool and start.numel() == len(x)
+        if not fits:
+            given = {"x": x, "state": state} | ({} if start is None else {"start": start})
+            found = ", ".join(f"{k} {tuple(v.shape)} {v.dtype}" for k, v in given.items())
+            raise ParameterError(
+                f"{type(self).__name__}: got {found}, expected x (L * b, inputs), "
+                f"state (b, {self.state_size}) and start (L * b,) torch.bool or None, for L steps "
+                f"of b > 0 agents"
+            )
+        return dtype
+
 
 class GRU(Recurrent):
     """Gated recurrent unit with the weights of ``torch.nn.GRUCell``.
@@ -148,7 +178,7 @@ class GRU(Recurrent):
             ``(out, state)``, (L * b, size) and (b, state_size).
         """
         weights = self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
-        dtype = rows_dtype(x, state, *weights)
+        dtype = self.scan_dtype(x, state, start, *weights)
         if dtype == torch.bfloat16 and gru_fits(self.size, x.device):
             return GRUScan.apply(x.to(dtype), *weights, state, start)
         if dtype == torch.float32 and x.shape[0] > state.shape[0] and self.size <= MOST_EXACT_UNITS:
@@ -257,7 +287,7 @@ class MinGRU(Recurrent):
             ``(out, state)``, (L * b, size) and (b, state_size).
         """
         left = []
-        dtype = rows_dtype(x, state, self.weight_0)
+        dtype = self.scan_dtype(x, state, start, self.weight_0)
         for k, own in enumerate(state.chunk(self.layers, 1)):
             weights = getattr(self, f"weight_{k}"), getattr(self, f"bias_{k}")
             if dtype is None:

@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional
 
 from cupydrive import nn, scans
+from cupydrive.errors import ParameterError
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.interop import capture
 
@@ -172,6 +173,27 @@ def test_gradients_of_any_layout_are_read(kind):
     out, _ = scanned(kind, module, x, state, start)
     gradients.append(torch.autograd.grad(out.sum(), x)[0])
     assert torch.equal(gradients[0], gradients[1]) and torch.equal(gradients[0], gradients[2])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x, state, start: (x, state, start.float()),
+        lambda x, state, start: (x, state, start.int()),
+        lambda x, state, start: (x, state, start[:-3]),
+        lambda x, state, start: (x[:-1], state, None),
+        lambda x, state, start: (x.view(4, 3, -1), state, None),
+        lambda x, state, start: (x, state[:, :-1], start),
+        lambda x, state, start: (x[:0], state[:0], None),
+    ],
+    ids=["floats", "ints", "few starts", "few rows", "three axes", "small state", "no agents"],
+)
+def test_a_scan_refuses_what_it_would_read_wrongly(kind, change):
+    module, *given = problem(kind, 16, 4, 3, "cpu")
+    words = rf"GRU: got x \(.* state \(b, {module.state_size}\) and start \(L \* b,\) torch.bool"
+    with pytest.raises(ParameterError, match=words):
+        scanned(kind, module, *change(*given))
 
 
 @pytest.mark.parametrize("kind", ["gru", "mingru"])
