@@ -389,15 +389,19 @@ class OnPolicyLearner(ScheduledLearner):
             self.normalize_returns(rollout)
         parts: dict[str, list[torch.Tensor]] = {}
         leaving = any(g.name in rollout.active for g in self.groups)
+        masked = any(g.mask for g in self.groups)
         for g in self.groups:
             stored, name = self.stored[g.name], g.name
             weight = stored["weight"] if "weight" in stored else torch.ones_like(stored["log_prob"])
+            mask = rollout.action_mask[name][:-1] if g.mask else None
+            if masked and mask is None:  # all choices are allowed
+                mask = weight.new_ones(*weight.shape, g.choices, dtype=torch.bool)
             columns = {
                 "obs": rollout.obs[name][:-1].flatten(0, 2),
                 "action": self.taken(rollout, g).view(-1, g.heads),
                 "weight": (weight == 1).view(-1).float() if leaving else None,
                 "value_weight": (weight > 0).view(-1).float() if leaving else None,
-                "mask": rollout.action_mask[name][:-1].view(-1, g.choices) if g.mask else None,
+                "mask": None if mask is None else mask.view(-1, g.choices),
                 "critic_obs": rollout.critic_obs[name][:-1].flatten(0, 2) if self.central else None,
                 **{key: stored[key].view(-1) for key in ("log_prob", "advantage", "returns")},
                 "value": stored["value"][:-1].view(-1),

@@ -91,6 +91,12 @@ def check_rows(
                 f"{type(config).__name__}: critic = 'central' needs observations of a critic: got "
                 f"critic_obs_dim = 0 of group {g.name!r}, expected at least 1. Leave critic out"
             )
+        if config.central and g.critic_obs_dim != groups[0].critic_obs_dim:
+            raise ParameterError(
+                f"{type(config).__name__}: groups with one centralized critic need equal "
+                f"critic_obs_dim: got {groups[0].critic_obs_dim} of {groups[0].name!r} and "
+                f"{g.critic_obs_dim} of {g.name!r}. Give each group its own policy"
+            )
         if config.normalize_obs and g.obs_dtype != "float32":
             raise ParameterError(
                 f"{type(config).__name__}: normalize_obs = True, but observations of group "

@@ -7,11 +7,13 @@ import json
 import math
 import re
 from contextlib import nullcontext
+from dataclasses import dataclass
 
 import pytest
 import streaks
 import torch
 from equal_runs import rows, same
+from gymnasium import spaces
 from point import KERNEL, PYTHON
 
 import cupydrive as cd
@@ -236,6 +238,71 @@ def test_policies_by_group_and_shared_policies():
             policies={"tagger": cd.A2C(num_steps=8), "runner": cd.PPO(num_steps=4)},
             **common,
         )
+
+
+TWINS = """
+struct Params {};
+struct State { int number; };
+#include "drive/env.cuh"
+DEVICE void reset(Env& env) { if (env.team.leader()) env.state.number = Random::below(env.random.bits(0).x, 3); }
+DEVICE bool step(Env& env) {
+  if (!env.team.leader()) return false;
+  env.one.reward(0) = env.one.action(0) == env.state.number;
+  env.other.reward(0) = env.other.action(0) == env.state.number;
+  return false;
+}
+DEVICE void observe(Env& env) {
+  if (!env.team.leader()) return;
+  env.one.obs(0)[0] = env.other.obs(0)[0] = (float)env.state.number;
+  for (int k = 0; k < 3; ++k) env.one.mask(0, k) = k != (env.state.number + 1) % 3;
+  if (env.one.critic_obs(0)) env.one.critic_obs(0)[0] = 0.0f;
+  if (env.other.critic_obs(0)) env.other.critic_obs(0)[0] = env.other.critic_obs(0)[1] = 0.0f;
+}
+"""
+
+
+@dataclass(frozen=True)
+class TwinParams:
+    max_episode_steps: int = cd.param(4, "Time limit.", low=1)
+
+
+@pytest.fixture
+def twins():
+    """Two groups with equal spaces, only one of which has masks."""
+    about = {"obs_dim": 1, "action_space": spaces.Discrete(3)}
+    groups = (
+        cd.Group("one", 1, **about, mask=True, critic_obs_dim=1),
+        cd.Group("other", 1, **about, critic_obs_dim=2),
+    )
+    fields = (cd.Field("number", "i4"),)
+    return cd.EnvSpec(
+        "twins", TwinParams, lambda p: fields, lambda p: groups, "truncates", kernel=TWINS
+    )
+
+
+TWIN = {"num_steps": 8, "num_minibatches": 1, "hidden": (8,)}
+
+
+@pytest.mark.parametrize("settings", [cd.PPO(**TWIN), cd.PQN(**TWIN)])
+def test_a_group_without_masks_shares_a_policy_with_one_that_has_them(settings, twins):
+    """All its choices are allowed, while acting and learning, with both backends."""
+    runs = []
+    for backend in ("kernels", "torch"):
+        how = {"policies": {"one+other": settings}, "num_envs": 8, "backend": backend}
+        assert cd.check_policy(twins, device="cpu", **how).passed
+        runs.append(make_run(twins, device="cpu", **how))
+    runs[1].restore(runs[0].snapshot())
+    first, second = (
+        cd.train(run, steps=run.steps_per_iteration, progress=False).metrics[-1] for run in runs
+    )
+    for name in (name for name in first if name.startswith("losses/")):
+        assert first[name] == pytest.approx(second[name], rel=1e-4, abs=1e-5), name
+
+
+def test_groups_with_other_critic_obs_cannot_share_a_centralized_critic(twins):
+    settings = cd.PPO(num_steps=8, critic="central")
+    with pytest.raises(ParameterError, match="got 1 of 'one' and 2 of 'other'"):
+        cd.train(twins, policies={"one+other": settings}, steps=64, num_envs=8, **QUIET)
 
 
 @pytest.mark.parametrize("options", [{}, {"seeds": 2}])
