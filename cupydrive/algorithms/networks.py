@@ -206,6 +206,11 @@ def try_out(
         returned = trial.ask(first, *state)
         check_returned(where, returned, (rows, *inside), group, size, state_size)
         parameters, value = returned[:2]
+        if config.distribution == "epsilon_greedy" and not torch.equal(value, parameters.amax(-1)):
+            raise ParameterError(
+                f"{where} returned a value that is not the largest of the {size} action values. "
+                f"Return (q, q.amax(1))"
+            )
         if not parameters.requires_grad:
             raise ParameterError(
                 f"{where} returned {what(group)} without gradients. Compute them from its "

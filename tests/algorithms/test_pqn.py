@@ -236,6 +236,19 @@ def test_other_actions_are_refused(env, space):
         cd.train(env, SMALL, num_envs=4, steps=64, device="cpu", progress=False)
 
 
+def test_an_own_network_with_a_critic_is_refused():
+    class Net(torch.nn.Module):
+        def __init__(self, obs_dim, size):
+            super().__init__()
+            self.actor, self.critic = torch.nn.Linear(obs_dim, size), torch.nn.Linear(obs_dim, 1)
+
+        def forward(self, obs):
+            return self.actor(obs), self.critic(obs)[:, 0]
+
+    with pytest.raises(ParameterError, match=r"not the largest .* Return \(q, q.amax\(1\)\)"):
+        begun(cd.PQN(policy=Net), "cartpole", 4)
+
+
 def test_the_network_is_one_tower():
     """Outputs are the action values only, and LayerNorm is the default."""
     group = envs.get("minatar_breakout").groups(envs.get("minatar_breakout").make_params())[0]
