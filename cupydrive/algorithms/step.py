@@ -113,7 +113,8 @@ def take_step(
         The values added to ``sums``, which are means over the rows of all ranks.
     """
     parameters = optimizer.param_groups[0]["params"]
-    found, loss = torch.autograd.grad(loss, parameters), loss.detach()
+    # gradient 0 of weights that the loss does not use
+    found, loss = torch.autograd.grad(loss, parameters, materialize_grads=True), loss.detach()
     # Fused Adam requires the strides of the weights. cuDNN's gradients have those of the images.
     gradients = [
         g if g.stride() == p.stride() else torch.empty_like(p).copy_(g)

@@ -3,6 +3,7 @@ agents, DDPG's targets.
 """
 
 import math
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from point import KERNEL, PYTHON
 
 import cupydrive as cd
 from cupydrive import envs
+from cupydrive.algorithms.a2c import A2CLearner
 from cupydrive.algorithms.replay import transitions
 from cupydrive.playing.rollout import Rollout
 from cupydrive.simulation.batch import Batch
@@ -199,6 +201,25 @@ def test_gradients_are_clipped_to_the_norm():
         assert norm == pytest.approx(
             reported if wanted is None else min(wanted, reported), rel=1e-4
         )
+
+
+def test_weights_that_an_own_loss_does_not_use_stay_as_they_are():
+    class Learner(A2CLearner):
+        def _loss(self, rows):
+            losses = super()._loss(rows)
+            return losses | {"loss": losses["policy_loss"]}
+
+    @dataclass(frozen=True, kw_only=True)
+    class Mine(cd.OnPolicy):
+        def learner(self):
+            return Learner(self)
+
+    one, rollout = learner(Mine(num_steps=4))
+    before = {name: p.detach().clone() for name, p in one.policy.named_parameters()}
+    rollout.collect()
+    one.update(rollout)
+    for name, p in one.policy.named_parameters():
+        assert torch.equal(p, before[name]) == name.startswith("critic"), name
 
 
 def test_truncation_bootstraps_from_the_final_observation():
