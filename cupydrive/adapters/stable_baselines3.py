@@ -183,7 +183,7 @@ class VecEnv(NotCopied, BaseVecEnv):
             **method_kwargs: Keyword arguments of the method.
 
         Returns:
-            The result of each environment, or the common result once for each.
+            One result per environment. If the method returns one result for all, it is repeated.
         """
         if method_name not in PER_ENV_METHODS:
             self._check_all("env_method()", indices)

@@ -322,8 +322,8 @@ class Network(Described):
         core = self.core
         if isinstance(core, MinGRU) and self.hidden[-1:] != (core.size,):
             raise ParameterError(
-                f"Network: hidden = {self.hidden} before MinGRU({core.size}), which adds its input "
-                f"to its output. hidden must end with {core.size}"
+                f"Network: got hidden = {self.hidden}, expected a last width of {core.size}, "
+                f"because the highway gates of MinGRU({core.size}) need inputs of its size"
             )
 
     @property

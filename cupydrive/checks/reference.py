@@ -126,8 +126,8 @@ class CheckedReference:
         for name, array in ends.items():
             if np.shape(array) != (n,):
                 raise self._error(
-                    f"step's {name} has shape {np.shape(array)}, expected ({n},): one for each "
-                    f"environment"
+                    f"step's {name} has shape {np.shape(array)}, expected ({n},), one "
+                    f"value per environment"
                 )
 
     def _call(

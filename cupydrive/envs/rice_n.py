@@ -200,9 +200,9 @@ def whole_observations(
     results.
 
     Args:
-        obs: ``{"region": (..., 27, 36), "world": (..., 1, 1007)}``, or with negotiation 199 and
-            1,008 entries. Both are NumPy arrays or torch tensors of one dtype, from ``step`` or
-            from ``rollout``, (T + 1, N, ...).
+        obs: ``{"region": (..., 27, 36), "world": (..., 1, 1007)}``. With negotiation the last
+            sizes are 199 and 1,008. Both are NumPy arrays or torch tensors of one dtype, from
+            ``step`` or from ``rollout``, (T + 1, N, ...).
 
     Returns:
         New observations (..., 27, 1043) or (..., 27, 1207) of the same kind, dtype and device.
@@ -219,8 +219,8 @@ def whole_observations(
     if shapes not in known or type(own) is not type(world) or own.dtype != world.dtype:
         raise ParameterError(
             f"whole_observations: got obs = {shown(obs)}, expected observations of "
-            "world_once=True: region (..., 27, 36) and world (..., 1, 1007), with negotiation 199 "
-            "and 1008 entries, NumPy or torch, of one dtype"
+            "world_once=True: region (..., 27, 36) and world (..., 1, 1007), or (..., 27, 199) and "
+            "(..., 1, 1008) with negotiation, NumPy or torch, of one dtype"
         )
     shape, end = (*own.shape[:-1], own.shape[-1] + world.shape[-1]), C + world.shape[-1]
     whole = np.empty(shape, own.dtype) if is_array else own.new_empty(shape)

@@ -109,10 +109,11 @@ def train(
         checkpoint_minutes: Minutes between checkpoints, if ``out`` is given. A checkpoint is always
             written at the end.
         keep: Number of checkpoints to keep, at least 1.
-        backend: Backend of PPO, A2C and PQN. ``"kernels"`` uses kernels compiled for the network,
-            and supports the default network with tanh or ReLU. ``"torch"`` uses torch operators and
-            supports every network. ``"auto"``, the default, uses kernels wherever possible.
-            ``Run.backends`` contains the choice for each policy and the reason.
+        backend: Backend of PPO, A2C and PQN. ``"kernels"`` uses kernels compiled for the network.
+            They support described networks with tanh or ReLU, except LSTMs. ``"torch"`` uses torch
+            operators and supports every network. ``"auto"``, the default, uses kernels if they
+            support the network in the default precision of the device. ``Run.backends`` contains
+            the choice for each policy and the reason.
         **params: Parameters of the environment. If a name is also a setting of the algorithm, such
             as ``tau`` of pendulum and DDPG, it is passed to the environment. A warning is issued
             unless ``algorithm`` or ``policies`` are settings objects.

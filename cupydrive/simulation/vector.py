@@ -183,7 +183,7 @@ class VectorEnv(NotCopied):
 
     @property
     def state(self) -> StateViews:
-        """Writable views of ``struct State`` by member, (N, *shape of the member).
+        """Writable views of the fields of ``struct State`` by name, (N, *shape of the field).
 
         An unknown name raises ``KeyError``. ``env.state["x"][:] = 0`` takes effect in the next
         step. ``set_state`` also validates the values and updates the observations.

@@ -94,7 +94,8 @@ class FrozenPolicy:
             raise TrainingError(f"{self.path}: {error}") from None
         if isinstance(settings, FrozenPolicy):
             raise TrainingError(
-                f"{self.path}: its policy {name!r} is that of {settings.path}. Pass that folder"
+                f"{self.path}: policy {name!r} was not trained in this run. It was read from "
+                f"{settings.path}. Pass FrozenPolicy({settings.path!r})"
             )
         if not isinstance(settings, LearnerSettings):
             return settings.player(spec, group)

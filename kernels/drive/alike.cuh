@@ -4,7 +4,7 @@
 //
 // Entry n is same(n) for n in [FROM, UNTIL), and other(n) otherwise. same(n) is cheap, such as a load from struct Shared. Rows of
 // arbitrary length begin anywhere in a cache line. The lanes of a warp are therefore aligned with the line, not with the row: a
-// store across two lines would be two requests to the cache, whose number per second is limited.
+// store that crosses a cache line is two requests, and the rate of requests is limited.
 #pragma once
 #include "drive/env.cuh"
 

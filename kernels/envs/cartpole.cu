@@ -21,7 +21,7 @@ DEVICE bool step(Env& env) {
   if (env.team.leader()) {
     const float inverse_mass = 1.0f / (p.mass_cart + p.mass_pole);
     const float pole_moment = p.mass_pole * p.half_length;
-    const float force = (float)(2 * env.cart.action(0) - 1) * p.force_mag;  // no branch: a CPU would mispredict half of them
+    const float force = (float)(2 * env.cart.action(0) - 1) * p.force_mag;  // without a branch: a CPU mispredicts half of random actions
     float sine, cosine;
     math::sincos(s.theta, &sine, &cosine);
     const float push = (force + pole_moment * s.theta_dot * s.theta_dot * sine) * inverse_mass;

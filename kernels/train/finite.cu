@@ -1,7 +1,7 @@
 // finite.cu -- Find the first NaN or Inf in each of several arrays.
 //
 // `first` keeps the least (iteration << 40 | index) that was ever found, with index in [0, 2^40). All ones: none.
-// Constants: ARRAYS, STRIDE (numbers of one element of the launch: on a GPU four, loaded as 16 bytes, on a CPU many, in vectors).
+// Constants: ARRAYS, STRIDE (floats of one element of the launch: four on a GPU, loaded as 16 bytes, more on a CPU, as vectors).
 #include "learn/exact/lanes.cuh"
 
 struct Workspace {};
@@ -9,7 +9,7 @@ struct Finite {
   int begin[ARRAYS + 1];        // exclusive prefix sum of ceil(size[a] / STRIDE). begin[ARRAYS]: elements of the launch
   i64 size[ARRAYS];
   const float* values[ARRAYS];  // (size), aligned to 16 bytes
-  i64* iteration;               // (1): rollouts so far
+  i64* iteration;               // (1): iterations so far
   u64* first;                   // (ARRAYS)
 };
 

@@ -70,7 +70,7 @@ def test_the_backend_can_be_asked_for(tmp_path, capsys):
         assert command(f"train cartpole --backend {backend} {small} {tmp_path / backend}") == 0
         assert words in capsys.readouterr().out
     assert command(f"train --resume --backend torch --device cpu --out {tmp_path / 'torch'}") == 2
-    assert "Leave backend out" in capsys.readouterr().err
+    assert "Omit backend" in capsys.readouterr().err
 
 
 def test_groups_can_play_the_heuristic_while_others_learn(tmp_path, capsys):

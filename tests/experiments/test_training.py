@@ -156,7 +156,7 @@ def test_train_of_a_run_refuses_what_it_would_ignore(options, words):
             r"must be a function of \(step, metrics\): too many positional arguments",
         ),
         (dict(resume=True), r"resume=True needs out="),
-        (dict(resume=True, overwrite=True, out="x"), r"Pass one of them"),
+        (dict(resume=True, overwrite=True, out="x"), r"expected one of them"),
     ],
 )
 def test_train_refuses_before_it_begins(options, words):

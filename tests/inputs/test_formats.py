@@ -372,7 +372,9 @@ def test_the_name_in_a_file_is_never_executed(tmp_path, monkeypatch):
 def test_a_run_whose_frozen_policy_is_itself_is_refused(files):
     frozen = {"kind": "frozen", "path": str(files / "run"), "policy": None, "greedy": False}
     reconfigure(files / "run", {"policies": {"cart": frozen}})
-    with pytest.raises(TrainingError, match=r"its policy 'cart' is that of .*\. Pass that folder"):
+    with pytest.raises(
+        TrainingError, match=r"policy 'cart' was not trained in this run.*Pass FrozenPolicy"
+    ):
         cd.evaluate("cartpole", {"cart": cd.FrozenPolicy(files / "run")}, episodes=2, device="cpu")
 
 

@@ -6,7 +6,7 @@ namespace faults { enum Ended { WELL, UNEVEN, FAULTY, NO_THREAD = 4 }; }  // UNE
 
 extern "C" int cache_bytes() { return CACHE_BYTES; }
 
-// Flush denormal inputs and results to 0, as CuPy's -ftz=true does on a GPU. The mode is restored on leaving, because NumPy and
+// Flush denormal inputs and results to 0, as NVRTC's -ftz=true does on a GPU. The mode is restored on leaving, because NumPy and
 // torch run in the same thread.
 struct FlushDenormals {
 #if defined(__x86_64__) || defined(__i386__)
@@ -53,7 +53,7 @@ template <class Work, class Body> struct TeamTask {
 
 template <int LANES, class Work = Workspace, class Body> int run(int first, int last, const int steps, int, Body body) {
   static_assert(LANES == 1, "a team of threads has one environment at a time");
-  // Memory of this kernel only. `Body` is a local type: loaders would share the static data of other templates.
+  // Memory of this kernel only. `Body` is a local type: dynamic loaders merge static data of equal templates.
   static Work work;
   static u8 before[sizeof(Work)];
   static u32 writer[sizeof(Work)];
@@ -92,7 +92,7 @@ template <int LANES, class Work = Workspace, class Body>
 int run(int first, int last, const int steps, const int piece, Body body) {
   const FlushDenormals flush;
   if (setjmp(WAY_OUT) != 0) return faults::FAULTY;
-  run_pieces<LANES, Work>(first, last, steps, piece, body);  // a function of its own: one that returns twice has fewer registers
+  run_pieces<LANES, Work>(first, last, steps, piece, body);  // a separate function: setjmp keeps variables out of registers
   return faults::WELL;
 }
 #endif

@@ -22,7 +22,7 @@ constexpr int taken(const Part what, const int tower, const int layer) {
   return sum;
 }
 
-// Gains and biases of the normalizations of tower T, at the places of the layers' biases.
+// Gains and biases of the normalizations of tower T, at the offsets of the layers' biases.
 template <int T, bool = LAYER_NORM> struct NormWeights {};
 template <int T> struct NormWeights<T, true> {
   float gains[taken(Part::BIASES, T, LAYERS - 1)], norm_biases[taken(Part::BIASES, T, LAYERS - 1)];
@@ -232,7 +232,7 @@ template <int T> struct Gradient<T, LAYERS> {
   DEVICE void store(const Team, float*) const {}
 };
 
-// Replace gradients w.r.t. the activations' inputs of layer L by those w.r.t. its products. Sync before and after.
+// Backward pass of layer L's LayerNorm: replace gradients w.r.t. its outputs by those w.r.t. its inputs. Sync before and after.
 template <int T, int L>
 DEVICE void differentiate_norm(const Team team, const Team adding, Tower<T>& tower, NormGradient<T, L>& gradient) {
   typedef Layer<T, L> Here;
