@@ -369,7 +369,8 @@ class Batch:
                 and must not be stepped further.
 
         Returns:
-            The new ``Buffers``. The previous observation is valid until the next step.
+            The new ``Buffers``. Observations have two buffers, so that those from before this call
+            stay valid until the next call.
         """
         self.now = 1 - self.now
         call = self._calls[self.now]

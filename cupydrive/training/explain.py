@@ -173,7 +173,9 @@ class Replay:
             self.iterate = self.trained.prepare([MetricReport(run)], captured)
 
     def find(self, rows: list[dict], end: int) -> tuple[int, tuple[int, int] | None] | None:
-        """Return the arguments of ``record`` for the first non-finite number, or None.
+        """Replay the run and return where the first NaN or Inf appears, or None.
+
+        The result has the arguments of ``record``.
 
         Args:
             rows: Metrics of the failed run. All their numbers were finite.

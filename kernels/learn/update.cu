@@ -226,7 +226,7 @@ DEVICE void update_numbers(const Update& call, const Team team, Workspace& work,
     some.take_step(step);
   }
 }
-// Round the weights of split e to `matrices`.
+// Write the bfloat16 copy of the weights of split e.
 DEVICE void round_split(const Update& call, const Team team, const int e) {
   const Numbers of(call, e);
   for (int i = of.from + team.rank; i < of.until; i += TEAM) {

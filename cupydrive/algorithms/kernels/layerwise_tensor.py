@@ -380,9 +380,10 @@ class SeenConvolution(Linear):
     def work(
         self, make: Callable[[int], torch.Tensor], slots: Slots | None
     ) -> tuple[list[Queued], torch.Tensor, Callable[[], tuple[list[Queued], torch.Tensor]]]:
-        """Return forward work, outputs, and a function.
+        """Return launches of the forward pass, the outputs, and a function.
 
-        The function returns the backward work and rows for the outputs' gradients.
+        The function returns the launches of the backward pass, and the buffer into which the
+        outputs' gradients must be written.
         """
         program, out = self.executor.build(self.unit), make(self.width)
         own = {"weight": self.own_weight, "bias": self.own_bias, "out": out}
@@ -459,10 +460,10 @@ class Encoder:
         slots: Slots | None,
         outputs: torch.Tensor,
     ) -> tuple[list[Queued], torch.Tensor, Callable[[], tuple[list[Queued], torch.Tensor | None]]]:
-        """Return forward work, outputs, and a function.
+        """Return launches of the forward pass, the outputs, and a function.
 
-        The function returns the backward work and rows for the outputs' gradients, or None without
-        layers.
+        The function returns the launches of the backward pass, and the buffer into which the
+        outputs' gradients must be written, or None if the part has no layers.
 
         Args:
             x: (R, padded D) observations, or None if convolutions read them.
