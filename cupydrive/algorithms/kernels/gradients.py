@@ -287,7 +287,7 @@ class Minibatches:
 
 
 class Gradients(Minibatches):
-    """Exact gradients of one policy's loss. The bits depend only on sizes.
+    """Float32 gradients of one policy's loss, summed in an order that depends only on sizes.
 
     Args:
         task: ``Task`` of the policy: network, loss, sizes and executor.
