@@ -166,17 +166,7 @@ class GRU(Recurrent):
     def forward(
         self, x: torch.Tensor, state: torch.Tensor, start: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Compute L steps of b agents.
-
-        Args:
-            x: (L * b, inputs) float32 or bfloat16, time first.
-            state: (b, state_size) float32, hidden states before the first step.
-            start: (L * b,) bool, steps that begin an episode. They reset the hidden state to 0
-                first. Defaults to none.
-
-        Returns:
-            ``(out, state)``, (L * b, size) and (b, state_size).
-        """
+        """Return ``(out, state)`` of L steps of b agents, in the shapes that the module lists."""
         weights = self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
         dtype = self.scan_dtype(x, state, start, *weights)
         if dtype == torch.bfloat16 and gru_fits(self.size, x.device):
@@ -221,17 +211,7 @@ class LSTM(Recurrent):
     def forward(
         self, x: torch.Tensor, state: torch.Tensor, start: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Compute L steps of b agents.
-
-        Args:
-            x: (L * b, inputs) float32 or bfloat16, time first.
-            state: (b, state_size) float32, hidden states before the first step.
-            start: (L * b,) bool, steps that begin an episode. They reset the hidden state to 0
-                first. Defaults to none.
-
-        Returns:
-            ``(out, state)``, (L * b, size) and (b, state_size).
-        """
+        """Return ``(out, state)`` of L steps of b agents, in the shapes that the module lists."""
         seen = []
         for inner, begins in steps_of(
             functional.linear(x, self.weight_ih, self.bias_ih), state, start
@@ -275,17 +255,7 @@ class MinGRU(Recurrent):
     def forward(
         self, x: torch.Tensor, state: torch.Tensor, start: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Compute L steps of b agents.
-
-        Args:
-            x: (L * b, inputs) float32 or bfloat16, time first.
-            state: (b, state_size) float32, hidden states before the first step.
-            start: (L * b,) bool, steps that begin an episode. They reset the hidden state to 0
-                first. Defaults to none.
-
-        Returns:
-            ``(out, state)``, (L * b, size) and (b, state_size).
-        """
+        """Return ``(out, state)`` of L steps of b agents, in the shapes that the module lists."""
         left = []
         dtype = self.scan_dtype(x, state, start, self.weight_0)
         for k, own in enumerate(state.chunk(self.layers, 1)):

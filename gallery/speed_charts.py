@@ -68,15 +68,15 @@ def algorithm_of(row: Row) -> str:
 
 
 def training_of(row: Row) -> str:
-    """Return the algorithm of a training row in words, with convolutions and cores of the network."""
+    """Return the algorithm of a training row, followed by the network's convolutions and cores."""
     layers = dict.fromkeys(re.findall(r"\d+@\w+|[A-Za-z]+\d+", network_of(row)))
     found = (f"conv {x}" if "@" in x else re.sub(r"\B(?=\d+$)", " ", x, count=1) for x in layers)
     return ", ".join([algorithm_of(row).upper(), *found])
 
 
 def task_of(row: Row) -> tuple:
-    """Return what training rows must share to be compared: environment, agents, copies, algorithm
-    and kind of network.
+    """Return the properties that compared training rows share: environment, numbers of agents and
+    of environments, algorithm, and kind of network.
     """
     return row.env, row.agents, row.num_envs, training_of(row)
 

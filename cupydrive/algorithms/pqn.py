@@ -106,7 +106,7 @@ class PQNLearner(OnPolicyLearner):
         weight = rows.get("weight")
         values, _, _ = self.again(rows)
         value = values.gather(1, rows["action"].long())[:, 0]
-        # the values of a pause, which later targets may bootstrap from, are learnt too
+        # the values of a pause, which later targets may bootstrap from, are learned too
         valued = rows.get("value_weight", weight)
         loss = 0.5 * weighted_mean((value - rows["returns"]) ** 2, valued, weight)
         return {"loss": loss, "td_loss": loss, "q_value": weighted_mean(value, weight)}

@@ -14,7 +14,7 @@ import torch
 
 from cupydrive.algorithms import A2C, PPO, PQN
 from cupydrive.algorithms.architecture import GRU, MinGRU, Network
-from cupydrive.algorithms.kernels.choice import layerwise
+from cupydrive.algorithms.kernels.choice import is_layerwise
 from cupydrive.algorithms.kernels.layerwise_layout import LayerwiseLayout
 from cupydrive.algorithms.kernels.layout import NetworkLayout
 from cupydrive.algorithms.kernels.learner import KernelLearner
@@ -263,7 +263,7 @@ def towers(learner: OnPolicyLearner) -> tuple[tuple[int, ...], ...]:
     config, group, size = learner.config, learner.groups[0], learner.distribution.size
     network = config.network_for(group)
     shape = network.input_shape(group)
-    if layerwise(network):
+    if is_layerwise(network):
         return LayerwiseLayout.made(network, shape, size).towers
     return NetworkLayout.of(config, network.inputs(shape), size).towers
 
@@ -279,7 +279,7 @@ def row_operations(learner: OnPolicyLearner) -> int:
     """Return the operations of matrix products per row."""
     group, found = learner.groups[0], towers(learner)
     network, epochs = learner.config.network_for(group), getattr(learner.config, "update_epochs", 1)
-    if not layerwise(network):
+    if not is_layerwise(network):
         return learning_operations(found, epochs)
     each = len(found) // network.towers
     positions = [layer.positions for layer in network.convolutions(network.input_shape(group))]

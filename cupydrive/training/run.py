@@ -353,7 +353,8 @@ class Run(NotCopied):
     def memories(self) -> dict[str, torch.Tensor]:
         """Return the hidden states of policies that do not learn, by name in a checkpoint.
 
-        The ends of the latest step, at which the next step resets them, belong to them.
+        With them also return ``terminated`` and ``truncated`` of the latest step, because the next
+        step resets the states of episodes that ended there.
         """
         found = {
             f"memory.{name}": memory
@@ -361,8 +362,8 @@ class Run(NotCopied):
             if player not in self.learners.values()
             for name, memory in getattr(player, "memories", {}).items()
         }
-        ends = ("terminated", "truncated") if found else ()
-        return found | {name: getattr(self.rollout, name)[-1] for name in ends}
+        flags = ("terminated", "truncated") if found else ()
+        return found | {name: getattr(self.rollout, name)[-1] for name in flags}
 
     def snapshot(self) -> dict[str, torch.Tensor]:
         """Copy the complete training state of all processes to the CPU.

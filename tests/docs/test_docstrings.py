@@ -34,7 +34,7 @@ def examples():
 
 
 @pytest.mark.full
-# of Lightning's parts and torch, about each other
+# Lightning uses a deprecated function of torch.
 @pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")
 @pytest.mark.parametrize(("name", "text", "path"), [pytest.param(*e, id=e[0]) for e in examples()])
 def test_an_example_prints_what_it_shows(name, text, path, tmp_path, monkeypatch):

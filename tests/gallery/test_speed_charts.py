@@ -150,3 +150,17 @@ def test_training_by_other_algorithms_or_of_other_copies_is_not_compared():
     factors = sorted(text.split(", ")[1] for text in written if ", ours " in text)
     assert factors == ["ours 0.5 x", "ours 2.0 x", "ours 25 x", "ours 3.0 x"]
     assert "of other copies" not in written and "80" in written and "20, kernels 4.0 x" in written
+
+
+@pytest.mark.parametrize(
+    ("own", "peer", "title"),
+    [
+        ("ppo by kernels, float32, network 4-64-64-3, 1 policy", "ppo, network 4-64-64-3", "PPO"),
+        ("ppo by kernels, bfloat16, network 4-128-GRU128-3", "ppo, network 4-128-GRU128-3; 1 s", "PPO, GRU 128"),
+        ("pqn by kernels, bfloat16, network 400-16@3x3-128-3", "pqn, network 400-16@3x3-128-3", "PQN, conv 16@3x3"),
+    ],
+)  # fmt: skip
+def test_rows_of_one_kind_of_network_are_compared(own, peer, title):
+    notes = {"cupydrive": own, "JAX": peer}
+    rows = [make_row("training", "x", 1, 1, 1, [1.0], who=w, note=n) for w, n in notes.items()]
+    assert [charts.training_of(row) for row in rows] == [title, title]

@@ -7,12 +7,11 @@ alike: JAX's own random numbers and precision of matrix products (its default on
 advantage that ends at a time limit as at a failure, no statistics of episodes.
 """
 
-import time
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 
-from protocol import IDS, arguments, jax_and, tell
+from protocol import IDS, arguments, jax_and, label, tell, timed_iterations
 
 from cupydrive.algorithms import PPO
 from cupydrive.bench.timing import make_row
@@ -242,33 +241,17 @@ def make_training(jax, gymnax, task, n):
     )
 
 
-def label(task, shape, choices):
-    """Return the network as our rows write it, such as ``4-64-64-3``."""
-    inputs = 1
-    for size in shape:
-        inputs *= size
-    conv = [f"{task.channels}@{KERNEL}x{KERNEL}"] * bool(task.channels)
-    core = [f"GRU{task.units}"] * bool(task.units)
-    return "-".join(map(str, [inputs, *conv, *task.hidden, *core, choices + 1]))
-
-
 def time_task(given, jax, gymnax, task, n):
     """Print the row of a task with ``n`` environments."""
     begin, iterate = make_training(jax, gymnax, task, n)
     env, env_params = gymnax.make(IDS[task.env])
     shape, choices = env.observation_space(env_params).shape, env.action_space(env_params).n
-    started, count = time.perf_counter(), ITERATIONS[given.device]
-    state = begin(jax.random.key(0))
-    for _ in range(2):  # the second compiles again: gymnax's first states are weakly typed
-        state, returns = iterate(state, count)
-        returns.block_until_ready()
-    compiled, seconds = time.perf_counter() - started, []
-    for _ in range(given.runs):
-        started = time.perf_counter()
-        state, returns = iterate(state, count)
-        returns.block_until_ready()
-        seconds.append((time.perf_counter() - started) / count)
-    note = f"ppo, network {label(task, shape, choices)}, {SETTINGS.update_epochs} epochs x {SETTINGS.num_minibatches} minibatches"
+    count, state = ITERATIONS[given.device], begin(jax.random.key(0))
+    compiled, seconds, returns = timed_iterations(iterate, state, count, given.runs)
+    convolution = [f"{task.channels}@{KERNEL}x{KERNEL}"] * bool(task.channels)
+    core = [f"GRU{task.units}"] * bool(task.units)
+    name = label(shape, *convolution, *task.hidden, *core, choices + 1)
+    note = f"ppo, network {name}, {SETTINGS.update_epochs} epochs x {SETTINGS.num_minibatches} minibatches"
     note += f"; {compiled:.1f} s to compile (not counted); {float(returns[-1]):.3g} reward per episode at the end"
     who = f"JAX {version('jax')} on gymnax {version('gymnax')}"
     tell(make_row("training", task.env, n, 1, task.steps, seconds, who=who, note=note))

@@ -13,10 +13,9 @@ have no LayerNorm.
 
 import json
 import sys
-import time
 from importlib.metadata import version
 
-from protocol import IDS, arguments, jax_and, tell
+from protocol import IDS, arguments, jax_and, label, tell, timed_iterations
 
 from cupydrive.bench.timing import make_row
 from cupydrive.bench.training import PQN_SETTINGS
@@ -199,18 +198,13 @@ def time_training(given, jax, gymnax):
     for env in given.envs:
         settings, count = settings_of(env), ITERATIONS[given.device]
         begin, train = make_training(jax, gymnax, TASKS[env], settings, 1_000)
-        iterate, started = jax.jit(train, static_argnums=1), time.perf_counter()
-        run = jax.jit(begin)(jax.random.key(0))
-        for _ in range(2):  # the second call compiles again, as in jax_ppo.py
-            run, returns = iterate(run, count)
-            returns.block_until_ready()
-        compiled, seconds = time.perf_counter() - started, []
-        for _ in range(given.runs):
-            started = time.perf_counter()
-            run, returns = iterate(run, count)
-            returns.block_until_ready()
-            seconds.append((time.perf_counter() - started) / count)
-        note = f"pqn, {settings['epochs']} epochs x {settings['minibatches']} minibatches"
+        iterate, run = jax.jit(train, static_argnums=1), jax.jit(begin)(jax.random.key(0))
+        compiled, seconds, _ = timed_iterations(iterate, run, count, given.runs)
+        made, env_params = gymnax.make(TASKS[env])
+        shape, choices = made.observation_space(env_params).shape, made.action_space(env_params).n
+        convolution = [f"{CHANNELS}@{KERNEL}x{KERNEL}"] * (len(shape) == 3)
+        network = label(shape, *convolution, *settings["hidden"], choices)
+        note = f"pqn, network {network}, {settings['epochs']} epochs x {settings['minibatches']} minibatches"
         note += f"; {compiled:.1f} s to compile (not counted)"
         who = f"JAX {version('jax')} on gymnax {version('gymnax')}"
         steps = settings["steps"]

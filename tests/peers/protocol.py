@@ -8,6 +8,8 @@ import sys
 import time
 from dataclasses import asdict
 from importlib import import_module
+from itertools import pairwise
+from math import prod
 
 SECONDS = 0.2  # of one run of `stepping`
 ABSENT = 3  # as in compare.py
@@ -65,6 +67,29 @@ def timed(run, runs):
         run(k)
         seconds.append(time.perf_counter() - begin)
     return seconds[0], seconds[1:]
+
+
+def timed_iterations(iterate, state, count, runs):
+    """Time ``iterate(state, count)``, which returns a state and a JAX array of results.
+
+    The second call compiles again, since gymnax's first states are weakly typed.
+
+    Returns:
+        The seconds of both calls that compile, those of an iteration in each run, and the results
+        of the last run.
+    """
+    ends = [time.perf_counter()]
+    for _ in range(2 + runs):
+        state, results = iterate(state, count)
+        results.block_until_ready()
+        ends.append(time.perf_counter())
+    seconds = [(b - a) / count for a, b in pairwise(ends[2:])]
+    return ends[2] - ends[0], seconds, results
+
+
+def label(shape, *layers):
+    """Return a network as our rows write it, such as ``4-64-64-3``, from the observations' shape."""
+    return "-".join(map(str, (prod(shape), *layers)))
 
 
 def jax_and(name, given):

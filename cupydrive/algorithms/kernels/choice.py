@@ -97,11 +97,11 @@ def choose_arithmetic(
     assert isinstance(settings, RolloutSettings)
     network = settings.network_for(group)
     if settings.precision == "float32" or (settings.precision == "auto" and executor.name == "cpu"):
-        return LAYERWISE if layerwise(network, settings.central) else EXACT, ""
+        return LAYERWISE if is_layerwise(network, settings.central) else EXACT, ""
     size = make_distribution(group, settings.distribution).size
     layout = NetworkLayout.of(settings, network.inputs(network.input_shape(group)), size)
-    by_launch = layerwise(network, settings.central, exact=False)
-    if by_launch or (layerwise(network) and not fitting_rows(layout, executor)):
+    by_launch = is_layerwise(network, settings.central, exact=False)
+    if by_launch or (is_layerwise(network) and not fitting_rows(layout, executor)):
         reason = why_not_layerwise(network, network.input_shape(group), executor)
         if reason is None:
             return LAYERWISE_TENSOR, ""
@@ -131,7 +131,7 @@ def tensor_arithmetic(layout: NetworkLayout, executor: Executor) -> tuple[Arithm
     return None, reason
 
 
-def layerwise(network: Network, central: bool = False, exact: bool = True) -> bool:
+def is_layerwise(network: Network, central: bool = False, exact: bool = True) -> bool:
     """Return whether a network is computed by a launch per layer.
 
     This is so for convolutions, hidden state, many layers and a ``central`` critic. In ``exact``
@@ -178,7 +178,7 @@ def why_not(settings: LearnerSettings, group: Group, executor: Executor) -> str 
     size = make_distribution(group, settings.distribution).size
     seen = network.input_shape(group)
     inputs = network.inputs(seen)
-    if layerwise(network, settings.central):
+    if is_layerwise(network, settings.central):
         critic_dim = settings.central * group.critic_obs_dim
         room = fits(LayerwiseLayout.made(network, seen, size, critic_dim=critic_dim), executor)
     else:
