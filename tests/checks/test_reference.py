@@ -188,7 +188,7 @@ def test_an_end_for_each_agent_is_an_error(written_env, time_limit, margin):
     what = r"margin\['terminated'\]" if margin else "terminated"
     with pytest.raises(
         SpecError,
-        match=rf"step's {what} has shape \((\d+), 1\), expected \(\1,\): one for each env",
+        match=rf"step's {what} has shape \((\d+), 1\), expected \(\1,\), one value per environment",
     ):
         changed = replace(
             spec, kernel=text, reference=replace(spec.reference, step=step), time_limit=time_limit
