@@ -43,9 +43,7 @@ class A2CLearner(OnPolicyLearner):
 
     def update(self, rollout: Rollout) -> None:
         """Compute advantages, as explained in ``ppo.py``, then take one step on all rows."""
-        with torch.no_grad(), rollout.stream():
-            for g in self.groups:
-                self.estimate(rollout, g)
+        self.estimate(rollout)
         self.skip_update.zero_()
         self.learn(self.flat(rollout))
         self.finish(rollout)

@@ -267,11 +267,15 @@ class OnPolicyLearner(ScheduledLearner):
 
     # ---- rows of a rollout ----
 
-    def estimate(self, rollout: Rollout, g: Group) -> None:
-        """Compute advantages and returns of one group by ``kernels/train/advantages.cu``.
+    def estimate(self, rollout: Rollout) -> None:
+        """Compute advantages and returns of all groups."""
+        with torch.no_grad(), rollout.stream():
+            self.scale_rewards(rollout)
+            for g in self.groups:
+                self.estimate_group(rollout, g)
 
-        The kernel uses one thread per agent.
-        """
+    def estimate_group(self, rollout: Rollout, g: Group) -> None:
+        """Compute advantages and returns by ``kernels/train/advantages.cu``, a thread per agent."""
         stored, batch, name = self.stored[g.name], rollout.batch, g.name
         n, steps, slots = batch.num_envs, rollout.steps, len(stored["final_value"])
         if slots:
@@ -279,7 +283,6 @@ class OnPolicyLearner(ScheduledLearner):
             call = make_call({"num_envs": n, "steps": steps, "slots": slots}, pointers)
             self.advantages.launch("truncations", call, n, n * steps)
         self.last_values(rollout, g)
-        self.scale_rewards(rollout, g)
         pointers = {
             "gamma": self.scheduled.gamma,
             "gae_lambda": getattr(self.scheduled, self.config.trace),
@@ -350,21 +353,20 @@ class OnPolicyLearner(ScheduledLearner):
             return None
         return obs[g.name].flatten(0, 1).index_select(0, rows).flatten(0, 1)
 
-    def scale_rewards(self, rollout: Rollout, g: Group) -> None:
-        """Update the discounted return of each agent, and set the reward scale.
+    def scale_rewards(self, rollout: Rollout) -> None:
+        """Update the discounted return of each agent, and set the reward scale of all groups.
 
-        The scale is the reciprocal of the running standard deviation of these returns. All groups
-        have the same, so it is set with the first one.
+        The scale is the reciprocal of the running standard deviation of these returns.
         """
-        if self.return_rms is None or self.statistics is None or g is not self.groups[0]:
+        if self.return_rms is None or self.statistics is None:
             return
         gamma = self.scheduled.gamma
-        for each in self.groups:
+        for g in self.groups:
             # flags from the previous rollout, since they are written later
-            held = self.held.get(each.name, {}).get("held")
-            running = self.discounted[each.name]
+            held = self.held.get(g.name, {}).get("held")
+            running = self.discounted[g.name]
             self.statistics.update(
-                self.return_rms, *self.statistics.returns(rollout, each.name, running, gamma, held)
+                self.return_rms, *self.statistics.returns(rollout, g.name, running, gamma, held)
             )
         self.statistics.scale(self.return_rms, None, self.reward_scale)
 

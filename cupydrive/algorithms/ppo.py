@@ -84,9 +84,7 @@ class PPOLearner(OnPolicyLearner):
         # Only active steps of an agent count: t + 1 is the next one, and reward[t] includes the
         # rewards until then. Other rows of the agent have weight 0 below, or only the critic learns
         # from them. See kernels/train/advantages.cu.
-        with torch.no_grad(), rollout.stream():
-            for g in self.groups:
-                self.estimate(rollout, g)
+        self.estimate(rollout)
         rows = self.flat(rollout)
         self.skip_update.zero_()
         for epoch in range(config.update_epochs):

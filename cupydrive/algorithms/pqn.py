@@ -90,9 +90,7 @@ class PQNLearner(OnPolicyLearner):
         #                + gamma * ((1 - q_lambda) * next + q_lambda * later)
         # Steps of a pause have the targets explained in ppo.py. The kernel of advantages computes
         # these returns.
-        with torch.no_grad(), rollout.stream():
-            for g in self.groups:
-                self.estimate(rollout, g)
+        self.estimate(rollout)
         rows = self.flat(rollout)
         self.skip_update.zero_()
         for epoch in range(config.update_epochs):

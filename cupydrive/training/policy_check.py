@@ -167,9 +167,7 @@ def compare_policy(
         rollout: Rollout that the policy has acted in.
         resets: (T, N) bool, True at the first step of an episode that begins inside the rollout.
     """
-    with torch.no_grad(), rollout.stream():
-        for g in learner.groups:
-            learner.estimate(rollout, g)  # determines the rows that the learner uses
+    learner.estimate(rollout)  # determines the rows that the learner uses
     acted = {}
     for g in learner.groups:
         stored = learner.stored[g.name]

@@ -229,8 +229,7 @@ def test_truncation_bootstraps_from_the_final_observation():
     settings = cd.A2C(policy=table([0.0, 0.0], 1.0), gamma=0.5, gae_lambda=0.0, num_steps=40)
     one, rollout = learner(settings, n=50, max_episode_steps=15)
     rollout.collect()
-    with torch.no_grad():
-        one.estimate(rollout, one.groups[0])
+    one.estimate(rollout)
     advantage = one.stored["cart"]["advantage"][..., 0]
     assert rollout.truncated.any() and rollout.terminated.any()
     torch.testing.assert_close(advantage, torch.where(rollout.terminated, 0.0, 0.5))
@@ -244,8 +243,7 @@ def test_groups_of_one_policy_have_one_reward_scale():
     one, rollout = run.learners["tagger+runner"], run.rollout
     with run.computing():
         rollout.collect()
-        for g in one.groups:
-            one.estimate(rollout, g)
+        one.estimate(rollout)
     reward = {g.name: rollout.reward[g.name] for g in one.groups}
     deviation = torch.cat([each.flatten() for each in reward.values()]).std(correction=0)
     for name, each in reward.items():

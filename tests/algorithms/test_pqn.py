@@ -58,7 +58,7 @@ def test_targets_are_those_of_q_lambda(weight):
     learner = learners["cart"]
     rollout.collect()
     with torch.no_grad():
-        learner.estimate(rollout, learner.groups[0])
+        learner.estimate(rollout)
         network = learner.policy.double()
         obs, final = (x["cart"][:, :, 0].double() for x in (rollout.obs, rollout.final_obs))
         after = torch.stack([network(row)[0].amax(1) for row in obs[1:]]).numpy()
@@ -90,7 +90,7 @@ def test_an_own_learner_replaces_all_values():
     rollout.collect()
     with torch.no_grad():
         learner.stored["cart"]["value"][:-1] = 7.0
-        learner.estimate(rollout, learner.groups[0])
+        learner.estimate(rollout)
     wanted = [1 + 3.5]
     for _ in range(3):
         wanted.insert(0, 1 + 0.5 * (0.35 * 7 + 0.65 * wanted[0]))
@@ -111,8 +111,7 @@ def test_values_are_those_of_allowed_actions():
         own = list(learner.policy.parameters())[-1]
         own.copy_(torch.arange(7.0))
     rollout.collect()
-    with torch.no_grad():
-        learner.estimate(rollout, learner.groups[0])
+    learner.estimate(rollout)
     stored, mask = learner.stored["first"], rollout.action_mask["first"][:, :, 0]
     assert not mask[rollout.active["first"][..., 0].nonzero(as_tuple=True)].all()
     nothing = ~mask.any(-1, keepdim=True)

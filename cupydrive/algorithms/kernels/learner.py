@@ -273,8 +273,7 @@ class KernelLearner(OnPolicyLearner):
     def update(self, rollout: Rollout) -> None:
         """Compute advantages, then learn from all minibatches of all epochs."""
         with torch.no_grad(), rollout.stream():
-            for g in self.groups:
-                self.estimate(rollout, g)
+            self.estimate(rollout)
             self.normalize_returns(rollout)
             self.gradients.arrange()
             self.gradients.learn(self.steps)

@@ -296,7 +296,7 @@ def test_values_of_final_observations_have_no_mask(monkeypatch):
         for p in learner.policy.parameters():
             p.add_(torch.randn(p.shape, generator=generator))
         rollout.collect()
-        learner.estimate(rollout, g)
+        learner.estimate(rollout)
     stored = learner.stored[g.name]
     (at,), (found,) = stored["truncated_at"], stored["final_value"]
     envs = torch.arange(run.num_envs)
@@ -351,9 +351,7 @@ def test_hidden_state_on_tensor_cores_is_that_of_learning(case, monkeypatch):
     assert_alike(one, warp_set, iterations=2)
     one.rollout.collect()
     for learner in one.learners.values():
-        with torch.no_grad():
-            for g in learner.groups:
-                learner.estimate(one.rollout, g)  # decides which rows are learnt from
+        learner.estimate(one.rollout)  # decides which rows are learnt from
         learnt = learner.replayed(one.rollout)
         for g in learner.groups:
             stored = [learner.stored[g.name]["log_prob"], learner.stored[g.name]["value"][:-1]]
