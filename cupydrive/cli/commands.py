@@ -166,7 +166,7 @@ def run_sweep(
     algorithm: Algorithm = None,
     steps: Float = None,
     num_envs: Int = None,
-    mark: Float = None,
+    reward_threshold: Float = None,
     key: Annotated[str | None, unsaid(metavar="METRIC")] = None,
     prune: bool = False,
     batch: int = 8,
@@ -186,7 +186,7 @@ def run_sweep(
             cupydrive envs NAME prints.
         num_envs: Number of environments of each trial. Defaults to the suggestion that cupydrive
             envs NAME prints.
-        mark: Reward threshold to reach in as few environment steps as possible. Without it, the
+        reward_threshold: Return to reach in as few environment steps as possible. Without it, the
             sweep maximizes the final return.
         key: Metric to use as the return, such as charts/episodic_return/tagger. Required if there
             are several groups.
@@ -202,7 +202,7 @@ def run_sweep(
     options: dict[str, Any] = {
         "steps": steps,
         "num_envs": num_envs,
-        "mark": mark,
+        "reward_threshold": reward_threshold,
         "key": key,
         "prune": prune,
     }

@@ -60,8 +60,8 @@ class Sweep:
             ``number``, ``params``, ``value`` and ``state``.
         settings: Base settings of the algorithm, which trials change.
         common: Further arguments of ``train`` that all trials share.
-        mark: Reward threshold. If None, the value of a trial is its final return. Otherwise it is
-            the number of environment steps until the return reaches ``mark``.
+        reward_threshold: Return to reach. If None, the value of a trial is its final return.
+            Otherwise it is the number of environment steps until the return reaches it.
         interrupted: Whether Ctrl-C ended the sweep.
     """
 
@@ -70,7 +70,7 @@ class Sweep:
     trials: tuple["optuna.trial.FrozenTrial", ...]
     settings: LearnerSettings
     common: dict[str, Any]
-    mark: float | None = None
+    reward_threshold: float | None = None
     interrupted: bool = False
 
     @property
@@ -106,7 +106,8 @@ class Sweep:
 
     def _value(self) -> str:
         """Return the title of the column of values."""
-        return "return" if self.mark is None else f"env-steps to {self.mark:g}"
+        wanted = self.reward_threshold
+        return "return" if wanted is None else f"env-steps to {wanted:g}"
 
     def __repr__(self) -> str:
         name = f"{self.env}{' (interrupted)' * self.interrupted}"
@@ -120,7 +121,7 @@ def sweep(
     trials: int = 40,
     out: str | PathLike,
     space: dict[str, list | tuple] | None = None,
-    mark: float | None = None,
+    reward_threshold: float | None = None,
     key: str | None = None,
     prune: bool = False,
     batch: int = 8,
@@ -152,13 +153,13 @@ def sweep(
             ``(low, high, "log")`` or a list of choices. Two ints give ints. A name that is both
             means the setting. Invalid combinations, such as minibatches that do not divide the
             rows, are drawn again. Defaults to ``cupydrive.experiments.sweep.SPACE``.
-        mark: Reward threshold. If given, the sweep minimizes the environment steps until the logged
-            return reaches it. If None, the sweep maximizes the final return.
+        reward_threshold: Return to reach. If given, the sweep minimizes the environment steps until
+            the logged return reaches it. If None, the sweep maximizes the final return.
         key: Name of the metric to use as the return. Defaults to the episodic return. Required if
             there are several groups.
         prune: Judge trials after 1/8, 1/4 and 1/2 of their environment steps. A trial ends early if
             its return is below the median of the complete trials (Optuna's ``MedianPruner``), or if
-            it has reached ``mark``.
+            it has reached ``reward_threshold``.
         batch: Number of trials that are drawn and trained together.
         steps: Environment steps of each trial, rounded up to whole iterations. Defaults to the
             suggested number.
@@ -196,7 +197,8 @@ def sweep(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     trials = checked_int("sweep", "trials", trials, 1, MOST_TRIALS)
     batch = checked_int("sweep", "batch", batch, 1, MOST_BATCH)
-    mark = None if mark is None else checked_float("sweep", "mark", mark)
+    if reward_threshold is not None:
+        reward_threshold = checked_float("sweep", "reward_threshold", reward_threshold)
     prune = checked_bool("sweep", "prune", prune)
     envs.get(env).require_known(params, sweep, setting_hints(env, params, algorithm))
     folder = checked_path("sweep", "out", out)
@@ -212,11 +214,12 @@ def sweep(
     key = checked_choice("sweep", "key", key, episode_metrics(spec.groups(config.params), spec))
     space = checked_space(space, settings, spec, params)
     rungs = sorted({math.ceil(steps * fraction) for fraction in (RUNGS if prune else [1])})
-    searched = Trials(config, settings, params, space, rungs, key, mark)
+    searched = Trials(config, settings, params, space, rungs, key, reward_threshold)
     searched.ask(optuna.create_study())  # raises before a file is written if no draw is valid
     network = getattr(settings, "policy", None)
     described = settings_of(config.as_json()) | {
-        "env": spec.name, "steps": steps, "mark": mark, "key": key, "prune": prune, "space": space,
+        "env": spec.name, "steps": steps, "reward_threshold": reward_threshold, "key": key,
+        "prune": prune, "space": space,
         "network": getattr(network, "__qualname__", type(network).__qualname__),
     }  # fmt: skip
     study = open_study(folder / STUDY_FILE, described, prune)
@@ -232,8 +235,9 @@ def sweep(
     common = {"steps": steps, "num_envs": config.num_envs, "seed": config.seed, **params}
     pruned = [trial for trial in finished if trial.state.name == "PRUNED"]
     complete = [trial for trial in finished if trial.state.name == "COMPLETE"]
-    complete.sort(key=lambda trial: trial.value, reverse=mark is None)
-    return Sweep(spec.name, study, (*complete, *pruned), settings, common, mark, interrupted)
+    complete.sort(key=lambda trial: trial.value, reverse=reward_threshold is None)
+    found = (*complete, *pruned)
+    return Sweep(spec.name, study, found, settings, common, reward_threshold, interrupted)
 
 
 def checked_space(

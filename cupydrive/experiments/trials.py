@@ -77,7 +77,7 @@ def open_study(path: Path, config: dict[str, object], prune: bool) -> optuna.Stu
     Args:
         path: Journal file, which several processes and machines may use concurrently.
         config: JSON-compatible configuration, which must be equal for the same study. Its
-            ``"mark"`` determines the direction of the optimization.
+            ``"reward_threshold"`` determines the direction of the optimization.
         prune: Whether to stop unpromising trials early.
 
     Raises:
@@ -89,7 +89,7 @@ def open_study(path: Path, config: dict[str, object], prune: bool) -> optuna.Stu
         storage = optuna.storages.JournalStorage(Journal(path))
         pruner = optuna.pruners.MedianPruner() if prune else optuna.pruners.NopPruner()
         if path.stat().st_size == 0:  # may be true for several processes concurrently
-            how = {"direction": "maximize" if config["mark"] is None else "minimize"}
+            how = {"direction": "maximize" if config["reward_threshold"] is None else "minimize"}
             optuna.create_study(**how, study_name=STUDY, storage=storage, load_if_exists=True)
         study = optuna.load_study(study_name=STUDY, storage=storage, pruner=pruner)
         if CONFIG_ATTRIBUTE not in study.user_attrs:
@@ -160,7 +160,7 @@ class Trials:
         rungs: Environment steps at which trials are judged. The last one is the length of a full
             trial.
         key: Name of the metric to use as the return.
-        mark: Reward threshold to reach in few environment steps. If None, the final return is
+        reward_threshold: Return to reach in few environment steps. If None, the final return is
             maximized.
     """
 
@@ -170,7 +170,7 @@ class Trials:
     space: dict[str, list | tuple]
     rungs: list[int]
     key: str
-    mark: float | None
+    reward_threshold: float | None
 
     def members(self, drawn: Sequence[dict[str, Any]]) -> list[Member]:
         """Return population members for the drawn values.
@@ -273,15 +273,16 @@ class Trials:
         """
         rows = [row for row in run.metrics if math.isfinite(row.get(self.key, math.nan))]
         latest = rows[-1][self.key] if rows else -math.inf
-        mark = math.inf if self.mark is None else self.mark
-        reached = [row["charts/global_step"] for row in rows if row[self.key] >= mark]
+        wanted = math.inf if self.reward_threshold is None else self.reward_threshold
+        reached = [row["charts/global_step"] for row in rows if row[self.key] >= wanted]
         if rung == self.rungs[-1] or reached:
-            value = latest if self.mark is None else float(min(reached, default=math.inf))
+            steps = float(min(reached, default=math.inf))
+            value = latest if self.reward_threshold is None else steps
             study.tell(trial, value)
             return True
         if rows:
             # With a reward threshold, the study minimizes environment steps.
-            trial.report(latest if self.mark is None else -latest, rung)
+            trial.report(latest if self.reward_threshold is None else -latest, rung)
         if trial.should_prune():
             study.tell(trial, state=TrialState.PRUNED)
             return True

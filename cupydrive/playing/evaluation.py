@@ -139,7 +139,9 @@ def difference(one: Evaluation, other: Evaluation, name: str) -> Difference:
 
     Args:
         one: ``Evaluation`` from which ``other`` is subtracted.
-        other: ``Evaluation`` of the same number of episodes with the same seed.
+        other: ``Evaluation`` of the same number of episodes with the same seed. Its parameters may
+            differ, but should leave the initial states as they are. Otherwise the episodes are
+            independent rather than paired.
         name: A group, ``"length"`` or a metric. If there is only one group, ``"return"`` is its
             return.
 
@@ -147,7 +149,7 @@ def difference(one: Evaluation, other: Evaluation, name: str) -> Difference:
         ``Difference``: the mean, and half of its 95 % confidence interval.
 
     Raises:
-        ParameterError: If the two have different initial states, or the name is unknown.
+        ParameterError: If environment, seed or number of episodes differ, or the name is unknown.
 
     Examples:
         >>> import cupydrive as cd
@@ -162,8 +164,9 @@ def difference(one: Evaluation, other: Evaluation, name: str) -> Difference:
     a, b = one.numbers(name).double(), other.numbers(name).double()
     if one.seed != other.seed or len(one.length) != len(other.length) or one.env != other.env:
         raise ParameterError(
-            "the two evaluations have different initial states. Evaluate both with the same seed "
-            "and number of episodes"
+            f"difference: got {one.env} (seed {one.seed}, {len(one.length):,} episodes) and "
+            f"{other.env} (seed {other.seed}, {len(other.length):,} episodes). Evaluate both with "
+            f"the same environment, seed and number of episodes"
         )
     return Difference(*mean_and_half(a - b))
 

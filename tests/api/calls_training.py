@@ -220,7 +220,7 @@ if find_spec("optuna"):
         lambda it: {
             "env": "cartpole", "algorithm": ppo(), "trials": 1, "out": folder() / "sweep",
             "space": {"gamma": [0.5, 0.9]},
-            "mark": 9.0, "key": "charts/episodic_return", "prune": True, "batch": 1, "seed": 1,
+            "reward_threshold": 9.0, "key": "charts/episodic_return", "prune": True, "batch": 1, "seed": 1,
             **SMALL, "gravity": 9.8,
         },
     )  # fmt: skip

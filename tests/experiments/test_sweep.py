@@ -111,7 +111,7 @@ def test_the_same_call_continues_a_sweep_and_another_one_is_refused(tmp_path):
         4,
     }
     for given, message in (
-        ({"mark": 50.0}, "another sweep: mark: found None, expected 50.0"),
+        ({"reward_threshold": 50.0}, "another sweep: reward_threshold: found None, expected 50.0"),
         ({"num_envs": 16}, "another sweep: num_envs: found 8"),
         ({"space": {"gamma": [0.9]}}, "another sweep: space: found "),
         ({"gravity": 5.0}, "another sweep: gravity: found 9.8"),
@@ -345,11 +345,11 @@ def test_pruned_trials_are_worse_than_the_median_and_the_others_are_trained_as_w
 
 
 @pytest.mark.parametrize("prune", [False, True])
-def test_with_a_mark_the_fewest_env_steps_to_it_win(prune, tmp_path):
+def test_the_fewest_env_steps_to_the_reward_threshold_win(prune, tmp_path):
     options = COMMON | {
         "steps": 4000,
         "space": RATES,
-        "mark": 30.0,
+        "reward_threshold": 30.0,
         "prune": prune,
         "out": tmp_path,
     }
