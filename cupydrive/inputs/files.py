@@ -19,7 +19,7 @@ def as_path(path: str | os.PathLike) -> Path:
     """Convert ``path`` to a ``Path``. ``~`` is expanded.
 
     Raises:
-        OSError: If the value is not a path, or contains a character that no file name can have.
+        OSError: If the value is not a path.
     """
     try:
         return checked_path("file", "path", path)

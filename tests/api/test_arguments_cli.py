@@ -39,7 +39,7 @@ ODD = (
     "9" * 5000, "0x10", "1_000",
     "a=b", "=", "=b", "gravity=", "gravity=nan", "gravity=[1]", "max_episode_steps=1e300",
     "hidden=[0]", "learning_rate=inf",
-    "name=x", "env=x", "num_envs=2", "[" * 100_000, "é漢字🙂", "\udc80", "\ud800", "a\0b", "a" * 5000,
+    "name=x", "env=x", "num_envs=2", "[" * 100_000, "é漢字🙂",
     "a" * 300, "x.py",
     "x.npz", "../x", "/proc/x", "/dev/full", "/dev/null/x", "missing/x.json", "dangling", "folder",
     "folder/", "secret",
