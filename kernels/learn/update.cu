@@ -229,7 +229,7 @@ DEVICE void update_numbers(const Update& call, const Team team, Workspace& work,
 // Write the bfloat16 copy of the weights of split e.
 DEVICE void round_split(const Update& call, const Team team, const int e) {
   const Numbers of(call, e);
-  for (int i = of.from + team.rank; i < of.until; i += TEAM) {
+  for (int i = of.from + team.rank; i < of.until; i += TEAM) {  // mutant(swap <): `until` ends it before
     const WeightRow row = weight_of(call, i, of.until);
     if (row.columns) *row.rounded = row.weights[0];
   }

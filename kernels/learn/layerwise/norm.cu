@@ -66,6 +66,7 @@ typedef float Lane[SEGMENTS * CHAINS_OF_LANE];
 template <int COUNT, class Visit> DEVICE void each_entry(const Team team, Visit visit) {
   constexpr int APART = CHAINS_OF_ROW / CHAINS_OF_LANE;
   UNROLL for (int i = 0; i < (COUNT + APART - 1) / APART; ++i) {
+    // mutant(swap <): on a CPU the loop ends before
     if (const int n = i * APART + lane_of(team); n < COUNT) visit(i, n);
   }
 }
@@ -77,6 +78,7 @@ template <class Value> DEVICE void fill(const Team team, Lane& x, Value value) {
 template <class Add> DEVICE float sum_of_row(Add add) {
   float chain[CHAINS_OF_LANE]{};
   UNROLL for (int segment = 0; segment < SEGMENTS; ++segment) {
+    // mutant(swap <): a CPU does not notice one more, past the array
     for (int c = 0; c < CHAINS_OF_LANE; ++c) chain[c] = add(chain[c], segment * CHAINS_OF_LANE + c);
   }
   UNROLL for (int half = CHAINS_OF_ROW / 2; half > 0; half /= 2) {
@@ -116,7 +118,7 @@ DEVICE void normalize_tile(const Rows& call, const Team team, const int e) {
     const float scale = 1.0f / math::sqrt(squares / (float)WIDTH + EPSILON);
     each_entry<WIDTH>(team, [&](int i, int n) INLINED {
       put(out[n], activation<RELU>(math::fma(x[i] * scale, call.of.gain[n], call.of.bias[n])));
-      if constexpr (HEAD > 0) x[i] = number(out[n]);
+      if constexpr (HEAD > 0) x[i] = number(out[n]);  // mutant(swap >): more work, same result
     });
     if (call.moments != nullptr) {
       call.moments[2 * row] = mean;  // all lanes store the same

@@ -6,6 +6,7 @@
 // call: kernel arguments (drive/launch.cuh).
 #include "learn/layerwise/row.cuh"
 
+// mutant(swap >, swap /): any number of rows gives the sums of the tests, which are integers
 constexpr int COLUMNS = 32, ROWS_IN_PARALLEL = TEAM > COLUMNS ? TEAM / COLUMNS : 1;
 
 struct Workspace { float sum[ROWS_IN_PARALLEL * COLUMNS]; };
@@ -36,7 +37,7 @@ DEVICE void add_columns(const Totals& call, const Team team, Workspace& work, co
   const int first = (e - call.begin[k]) * COLUMNS, columns = math::min(COLUMNS, call.columns[k] - first);
   for (int i : team.each(ROWS_IN_PARALLEL * COLUMNS)) {
     const int column = first + i % COLUMNS;
-    if (i % COLUMNS >= columns) continue;
+    if (i % COLUMNS >= columns) continue;  // mutant(swap >=): sums of further columns are not read
     work.sum[i] = call.half[k] ? sum_of_column(call, k, (const bf16*)call.from[k] + column, i / COLUMNS)
                                : sum_of_column(call, k, (const float*)call.from[k] + column, i / COLUMNS);
   }
