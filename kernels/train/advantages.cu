@@ -1,51 +1,64 @@
-// advantages.cu -- Generalized advantage estimation, agent by agent.
+// advantages.cu -- Generalized advantage estimation (GAE). One thread scans the steps of one agent backwards.
 //
-// Source: Schulman et al. 2016, "High-dimensional continuous control using generalized advantage estimation", eq. 11-16. Truncation
-// bootstraps from the value of the final observation. Termination bootstraps from 0, and so does an agent's leaving. All three cut
-// the sum.
+// Source: Schulman et al. 2016, "High-dimensional continuous control using generalized advantage estimation", eq. 11-16.
 //
-// A policy learns only from the active steps of an agent. Rewards of the inactive steps that follow one in its episode are added to
-// its reward, and its next value is that of the agent's next active step. Only the critic learns from the steps of a pause. Their
-// value is the sum of rewards until the next active step, plus the value there.
+// For each step t of an agent:
+//   delta[t]     = reward_scale * reward[t] + gamma * next_value - value[t]
+//   advantage[t] = delta[t] + gamma * gae_lambda * advantage[t + 1]
+//   returns[t]   = advantage[t] + value[t]
+// The first step of an episode never adds to the advantage of the step before it. next_value is
+//   value[t + 1]                       within an episode and at the end of the rollout
+//   the value of the final observation after a truncation
+//   0                                  after a termination, or if the agent leaves
 //
-// If the rollout ends before the next active step, the last active step bootstraps from the value of the last observation, and is
-// held. Each later rollout that begins before the next active step learns the held step again, with all rewards so far, in row 0,
-// which belongs to the pause.
+// Inactive steps. A policy learns only from active steps. The rewards of inactive steps belong to the last active step before them
+// in the episode, and next_value of this step is the value of the agent's next active step. There are three cases:
+//   Pause within the rollout  The critic also learns from the inactive steps. Their target is the sum of rewards until the next
+//                             active step, plus the value there.
+//   Pause across rollouts     The last active step bootstraps from the value of the last observation, and is copied to the `held_`
+//                             arrays. Each later rollout that begins before the next active step learns from the held step again,
+//                             with all rewards so far. The step takes row 0, whose own step is inactive.
+//   Exit                      If the agent leaves, next_value is 0, and no inactive step is learnt from. If rewards have ever come
+//                             after an agent left, its leaving counts as a pause from then on.
 //
-// An agent that leaves has no next active step. Its last step bootstraps from 0, and nothing is learnt afterwards. If rewards have
-// ever come after an agent left, leaving counts as a pause from then on.
+// Kernels, launched by OnPolicyLearner.estimate (cupydrive/algorithms/on_policy.py):
+//   truncations              one thread per environment. Lists the steps of truncations, before the values of their final
+//                            observations are computed
+//   advantages               one thread per agent, for groups whose agents are always active
+//   advantages_with_pauses   one thread per agent, for groups with `active` and `left`
 //
-// Letters: T steps, N environments, C agents, K maximum number of truncations of one environment in T steps, D observation entries,
-// H action heads.
+// All arrays are contiguous. Letters: T steps, N environments, C agents of the group, K slots, the maximum number of truncations of
+// one environment in T steps, D 4-byte words of an observation, H action heads, W entries of a critic's observation.
 #include "drive/math.cuh"
 
 struct Workspace {};
 struct Advantages {
   int num_envs, agents, steps, slots;  // N, C, T, K
-  int obs_dim, heads, choices, critic_obs_dim;  // D, H, choices of all heads, K
+  int obs_dim, heads, choices, critic_obs_dim;  // D, H, choices of all heads, W
   const float* gamma;        // (1)
   const float* gae_lambda;   // (1)
-  const float* reward_scale;  // (1)
+  const float* reward_scale;  // (1): factor of rewards
   const float* reward;       // (T, N, C)
-  const float* value_center;  // (1) or null: values are in units of the reward
-  const float* value_scale;   // (1): otherwise a value is (return - center) * scale
-  float* value;              // (T + 1, N, C): of the observation before each step, and after the last
-  const float* final_value;  // (K, N, C): of the final observations at `truncated_at`, or null if nothing is truncated
+  const float* value_center;  // (1) or null. If null, the critic's output is a return
+  const float* value_scale;   // (1): if value_center is given, the critic's output is (return - center) * scale
+  float* value;              // (T + 1, N, C): critic's outputs for the observation before each step, and after the last step
+  const float* final_value;  // (K, N, C): outputs for the final observations at `truncated_at`, or null if there are no slots
   const u8* terminated;      // (T, N)
   const u8* truncated;       // (T, N)
-  const u8* active;          // (T, N, C) or null: in the game before the step
-  const u8* left;            // (T, N, C) or null: left the game in the step
+  const u8* active;          // (T, N, C) or null: whether the agent is active before the step
+  const u8* left;            // (T, N, C) or null: whether the agent leaves in the step
   float* advantage;          // (T, N, C)
-  float* returns;            // (T, N, C): advantage + value in units of the reward, the critic's target
+  float* returns;            // (T, N, C): advantage + value, both as returns. The critic's target
   // Null if agents are always active:
-  u8* weight;                // (T, N, C): 1 where actor and critic learn from the row, 2 where only the critic does
-  // Also null for a policy with hidden state, which learns whole sequences, except for `held`. Inputs of learning by row, and the
-  // same for held steps:
+  u8* weight;                // (T, N, C): 0 if nothing learns from the row, 1 if actor and critic do, 2 if only the critic does
+  // The rest, except for `held`, is also null if the policy does not learn row by row, because it has a hidden state or its rows
+  // are whole environments. First the rollout's inputs of learning. hold_step overwrites row 0 with the held step.
   u32* obs;                  // (T, N, C, D)
   u32* action;               // (T, N, C, H): int, or float before squashing
   u8* mask;                  // (T, N, C, choices) or null
   float* log_prob;           // (T, N, C)
-  u32* critic_obs;           // (T, N, C, K) or null
+  u32* critic_obs;           // (T, N, C, W) or null
+  // One held step per agent, kept from rollout to rollout:
   u8* held;                  // (N, C): values of Held
   float* held_reward;        // (N, C): reward of the held step, and rewards since
   float* held_value;         // (N, C)
@@ -53,10 +66,13 @@ struct Advantages {
   u32* held_obs;             // (N, C, D)
   u32* held_action;          // (N, C, H)
   u8* held_mask;             // (N, C, choices) or null
-  u32* held_critic_obs;      // (N, C, K) or null
+  u32* held_critic_obs;      // (N, C, W) or null
 };
-// State of an agent's held step: none, one before its next active step, or one after which the agent has left. PAYS is added if
-// rewards have ever come after the agent left.
+// State of an agent's held step.
+//   NONE  no step is held
+//   OPEN  the agent pauses after the held step
+//   GONE  the agent has left after the held step
+// KINDS masks these bits. The flag PAYS is added if rewards have ever come after the agent left.
 enum Held : u8 { NONE, OPEN, GONE, KINDS, PAYS };
 struct Truncations {
   int num_envs, steps, slots;
@@ -64,7 +80,7 @@ struct Truncations {
   i64* truncated_at;         // (K, N): steps of an environment's truncations in ascending order, then 0
 };
 
-// Converts values to units of the reward.
+// Converts outputs of the critic to returns. Without normalized values they are equal.
 struct ValueUnits {
   bool normalized;
   float center, scale;
@@ -74,14 +90,14 @@ struct ValueUnits {
   DEVICE float operator()(const float value) const { return normalized ? value / scale + center : value; }
 };
 
-// Inputs of AT_ONCE steps of one agent, last step first. All loads are issued before any value is used. No load waits for a store
-// that might alias it, or for an earlier load.
-constexpr int MOST_AT_ONCE = 16, FEW_AT_ONCE = 4;  // the second is for rollouts of no more steps
+// Inputs of AT_ONCE steps of one agent in registers, last step first. All loads are issued before any result is stored, so that
+// their latencies overlap. The compiler could not move a load ahead of a store that might alias it.
+constexpr int MOST_AT_ONCE = 16, FEW_AT_ONCE = 4;  // FEW_AT_ONCE is for rollouts of at most this many steps
 template <int AT_ONCE> struct Steps {
   float value[AT_ONCE], reward[AT_ONCE];
   u8 terminated[AT_ONCE], truncated[AT_ONCE], left[AT_ONCE], active[AT_ONCE];
 
-  // Step `end` - 1 - k is the k-th. Steps before the first repeat it and are not used.
+  // Load steps end - 1, end - 2, ... Element k is step end - 1 - k. Indices below 0 load step 0 again, which is not used.
   DEVICE void load(const Advantages& call, const int row, const int e, const int end) {
     const size_type envs = call.num_envs, rows = envs * call.agents;
     const auto step = [&](int k) INLINED { return (size_type)math::max(end - 1 - k, 0); };
@@ -98,16 +114,16 @@ template <int AT_ONCE> struct Steps {
   }
 };
 
-// The future of an agent's step, as known from later steps.
+// State of the backward scan: what a step needs to know about later steps.
 struct Future {
-  float value, advantage;  // of its next active step, or their substitutes after the last known step
-  float late;              // rewards of inactive steps before that one
-  int end;                 // end of these steps: the next active step, or the one after the end of the episode
-  bool open;               // no active step and no end of the episode has been seen
-  bool gone;               // the agent leaves in one of the inactive steps
+  float value, advantage;  // of the next active step. After the last step of an episode or of the rollout: next_value, and 0
+  float late;              // sum of the rewards of the inactive steps up to `end`
+  int end;                 // next active step, first step of the next episode, or T
+  bool open;               // no active step and no end of the episode is between the current step and T
+  bool gone;               // the agent leaves in one of the inactive steps up to `end`
 };
 
-// Last active step of an agent whose episode goes on beyond the rollout. step is -1 if there is none.
+// Last active step of an agent in the episode that continues after the rollout. step is -1 if there is none.
 struct Last {
   int step;
   float reward;
@@ -119,19 +135,22 @@ template <class T> DEVICE void copy_row(T* target, const size_type to, const T* 
   for (int k = 0; k < width; ++k) target[to * width + k] = source[from * width + k];
 }
 
-// Exclude rows [from, until) of an agent from learning.
+// Exclude steps [from, until) of an agent from learning.
 DEVICE void forget_rows(const Advantages& call, const int row, const int from, const int until) {
   for (int t = from; t < until; ++t) call.weight[(size_type)t * call.num_envs * call.agents + row] = 0;
 }
 
-// Learn the held step of an agent that was inactive when the rollout began, and hold its last active step. pays: rewards have come
-// after the agent left.
+// Learn again from the step that an earlier rollout has held, and hold the last active step of this rollout. Runs after the scan,
+// when `future` describes the inactive steps at the beginning of the rollout. active_first: the agent is active in step 0. pays:
+// rewards have come after the agent left.
 DEVICE void hold_step(const Advantages& call, const int row, const bool active_first, const Last last, const Future& future,
                       bool pays) {
   const u8 before = call.held[row] & KINDS;
   u8 after = NONE;
+  // Nothing learns from inactive steps at the beginning of the rollout, unless they continue a pause.
   if (!active_first && before != OPEN) forget_rows(call, row, 0, future.end);
-  // Learn the held step again, in row 0.
+  // Learn from the held step again: compute its advantage with the rewards so far, and copy its inputs to row 0. If the agent has
+  // left, this happens only if rewards have come in this rollout.
   if (!active_first && before != NONE) {
     const bool gone = before == GONE;
     pays = pays || (gone && future.late != 0.0f);
@@ -155,7 +174,7 @@ DEVICE void hold_step(const Advantages& call, const int row, const bool active_f
       }
     }
   }
-  // Hold the last active step.
+  // Hold the last active step, if its episode continues after the rollout. It replaces an older held step.
   if (last.step >= 0) {
     after = last.gone ? GONE : OPEN;
     if (call.held_reward != nullptr) {
@@ -172,12 +191,12 @@ DEVICE void hold_step(const Advantages& call, const int row, const bool active_f
   call.held[row] = after | (pays ? (u8)PAYS : (u8)0);
 }
 
-// Estimate row (e, i), row in [0, N * C). PAUSES: agents may be inactive.
+// Estimate the advantages of one agent. row: e * C + i for agent i of environment e. PAUSES: agents may be inactive.
 template <int AT_ONCE, bool PAUSES> DEVICE void estimate_row(const Advantages& call, const int row) {
   const int e = row / call.agents;
   const size_type envs = call.num_envs, rows = envs * call.agents;
   const float gamma = *call.gamma, lambda = *call.gae_lambda, scale = *call.reward_scale;
-  // Count the truncations. Their final values are then used from the last to the first.
+  // Count the environment's truncations. `final_value` has them in ascending order, and the scan uses the last one first.
   int slot = 0;
   if (call.final_value != nullptr) {
     UNROLL_TIMES(16) for (int t = 0; t < call.steps; ++t) slot += call.truncated[t * envs + e];
@@ -187,7 +206,7 @@ template <int AT_ONCE, bool PAUSES> DEVICE void estimate_row(const Advantages& c
   Last last{-1, 0.0f, false};  // mutant(constant 1): any negative step is none
   bool active = true, paid = false;
   const bool pays = PAUSES && call.held[row] & PAYS;
-  // Scan the steps backwards.
+  // Scan the steps backwards, AT_ONCE steps per iteration. After the scan, `active` is that of step 0.
   for (int end = call.steps; end > 0; end -= AT_ONCE) {  // mutant(swap >): more work, same result
     Steps<AT_ONCE> steps;
     steps.load(call, row, e, end);
@@ -195,7 +214,7 @@ template <int AT_ONCE, bool PAUSES> DEVICE void estimate_row(const Advantages& c
       if (k >= end) continue;
       const int t = end - 1 - k;
       const float value = in_units(steps.value[k]);
-      // The end of an episode bootstraps, and cuts the sum.
+      // The end of an episode sets the bootstrap value and cuts the sum of advantages. A termination overrides a truncation.
       if (steps.truncated[k]) {
         slot -= 1;
         future.value = slot >= 0 && slot < call.slots ? in_units(call.final_value[slot * rows + row]) : 0.0f;
@@ -210,11 +229,11 @@ template <int AT_ONCE, bool PAUSES> DEVICE void estimate_row(const Advantages& c
       float reward = steps.reward[k];
       const bool left = steps.left[k] && !pays;
       if constexpr (PAUSES) {
-        // Steps after an agent has left are not a pause.
+        // Nothing learns from inactive steps after an agent has left.
         if (left) forget_rows(call, row, t + 1, future.end);  // mutant(swap t + 1): written next
         paid = paid || (steps.left[k] && future.late != 0.0f);
         active = steps.active[k];
-        if (!active) {  // its reward is added to the active step before
+        if (!active) {  // pass the reward on to the last active step before, and let the critic learn
           if (left) {
             future.value = future.advantage = 0.0f;
             future.gone = true;
@@ -227,7 +246,7 @@ template <int AT_ONCE, bool PAUSES> DEVICE void estimate_row(const Advantages& c
         }
         reward += future.late;
       }
-      // An active step: temporal difference and advantage.
+      // Active step: temporal difference `error` and advantage.
       const float error = scale * reward + gamma * (left ? 0.0f : future.value) - value;
       const float advantage = error + (left ? 0.0f : gamma * lambda * future.advantage);
       if constexpr (PAUSES) {
@@ -242,6 +261,7 @@ template <int AT_ONCE, bool PAUSES> DEVICE void estimate_row(const Advantages& c
   if constexpr (PAUSES) hold_step(call, row, active, last, future, pays || paid);
 }
 
+// List the steps of an environment's truncations in `truncated_at`, and fill the remaining slots with 0.
 DEVICE void find_truncations(const Truncations& call, const int e) {
   int slot = 0;
   constexpr int AT_ONCE = MOST_AT_ONCE;
