@@ -47,7 +47,7 @@ struct CriticEntry {
 struct CriticRow {
   float* entries;
   int size;
-  // Whether it is read: where it is not, work for it may be left out.
+  // Whether a policy reads the row. If not, an environment may skip the work for it.
   DEVICE explicit operator bool() const { return entries != nullptr; }
   DEVICE CriticEntry operator[](Index at) const {
     const int k = ENTRY(at);
