@@ -42,7 +42,8 @@ struct Learn {
   float* sums;                        // (E, M, B): sums of their advantages
   float* squares;                     // (E, M, B): sums of squared differences between their advantages and the minibatch's mean
   Moments* moments;                   // (E, M)
-  float* chunks;                      // (splits, GRADIENT_FLOATS): workspace for one chunk per split
+  float* chunks;                      // (splits, GRADIENT_FLOATS): workspace for one chunk per split. If a team is one CPU thread:
+                                      // (splits, SCRATCH_FLOATS) of exact/splits.cuh
   float* partial_sums;                // (splits, GRADIENT_FLOATS): gradient of each split
   const void* obs[AGENT_GROUPS];        // (T, N, C) rows of observed.cuh
   const void* action[AGENT_GROUPS];     // (T, N, C, HEADS) int, or float before squashing

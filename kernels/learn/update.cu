@@ -1,5 +1,16 @@
 // update.cu -- Optimizer step: sum the gradients of all splits, clip by the global norm, apply Adam or RAdam, and pack the weights.
 //
+// Two launches take one step. A gradient has GRADIENT_FLOATS numbers, of which the last METRICS are sums of metrics.
+//   reduce         sums `partial_sums` over the splits into `total`. A team has some segments of LANES numbers. It also stores the
+//                  sum of squares of each segment. The team of the last segment stores the step size, which needs the metrics
+//   update         each team computes the norm of the gradient from `squares`, then updates its range of weights. Team 0 also
+//                  records the step: metrics, and the flags `skip` and `bad`
+// Two launches initialize copies of the weights:
+//   pack           packed weights in float32 (layers.cuh)
+//   round_weights  weights in bfloat16
+//
+// Order of sums: the splits of each of P parts, then the parts. One thread adds each number, so the sums do not depend on the number
+// of teams or threads.
 // call: kernel arguments (drive/launch.cuh).
 #include "learn/adam.cuh"
 #include "learn/sums.cuh"
@@ -106,6 +117,8 @@ DEVICE void reduce_segments(const Update& call, const Team team, Workspace& work
 
 // ---- the step ----
 
+// Compute the norm of the gradient, and return the step with clipping. Every team computes the same bits: CHAINS partial sums of
+// `squares`, then their sum by halves.
 DEVICE AdamStep decide_step(const Update& call, const Team team, Workspace& work) {
   const StepSize size = *call.step_size;
   const float max_norm = *call.max_grad_norm;

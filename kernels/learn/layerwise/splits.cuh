@@ -1,5 +1,8 @@
-// splits.cuh -- Sum of the gradients of the blocks of one split, in order. Constants: TOTAL_FLOATS (GRADIENT_FLOATS of the whole
-// network).
+// splits.cuh -- Sum of the weight gradients of the blocks of one split, in ascending order, for one part of a network.
+//
+// A GPU team computes the gradient of each block in `chunks`, then adds it to `partial_sums`. A single CPU thread adds each number
+// to the sums of blocks while it is in a register (exact/splits.cuh). The order of additions is that of minibatches.cuh.
+// Constants: TOTAL_FLOATS (GRADIENT_FLOATS of the whole network).
 #pragma once
 #include "learn/layerwise/sequences.cuh"
 #if ALONE
@@ -7,7 +10,8 @@
 #endif
 
 // Call visit(Sequences, Sums), which adds the gradients of a block's sequences, for each block of a split that has sequences.
-// chunks, partial_sums: (splits, TOTAL_FLOATS), from the part's own gradient on.
+// chunks: (splits, TOTAL_FLOATS) from the part's gradient on, or for a single CPU thread scratch memory (splits, SCRATCH_FLOATS).
+// partial_sums: (splits, TOTAL_FLOATS) from the part's gradient on. If no block has sequences, the gradient is 0.
 template <class Visit>
 DEVICE void sum_blocks(const Learn& learn, const Team team, const int split, float* chunks, float* partial_sums, Visit visit) {
   float* const sums = partial_sums + (size_type)split * TOTAL_FLOATS;
