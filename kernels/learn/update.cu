@@ -9,8 +9,8 @@
 //   pack           packed weights in float32 (layers.cuh)
 //   round_weights  weights in bfloat16
 //
-// Order of sums: the splits of each of P parts, then the parts. One thread adds each number, so the sums do not depend on the number
-// of teams or threads.
+// Order of sums: the splits of each of P parts, then the parts. One thread adds each number, so the sums do not depend on the
+// number of teams or threads.
 // call: kernel arguments (drive/launch.cuh).
 #include "learn/adam.cuh"
 #include "learn/sums.cuh"
