@@ -90,7 +90,7 @@ def param(
         low: Smallest allowed value.
         high: Largest allowed value.
         vary: ``(low, high)`` of the values that the checker draws. Defaults to 0.5 to 1.5 times the
-            default value.
+            default value. If a case sets another value, the range is 0.5 to 1.5 times that value.
         choices: Allowed strings, for a string.
         of: ``float`` or ``int`` for an array, the type of its numbers. Each is in [low, high]. The
             ``check`` of the spec validates their number, see ``check_each``.

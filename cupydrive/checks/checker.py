@@ -173,18 +173,29 @@ def try_wide_states(
 
 
 def not_compared(spec: EnvSpec) -> list[str]:
-    """Return the comparisons that a check skips because a function of the reference is None."""
+    """Return the comparisons that a check skips, because a function of the reference is None or no
+    value but 0 is drawn for a parameter.
+    """
     left_out = {
         "reset": "states after a reset",
         "step": "states, rewards, ends, metrics and events of a step",
         "observe": "observations and masks",
         "sample_states": "states that random play does not reach",
     }
-    return [
+    found = [
         f"{text}: the environment has no `{name}`"
         for name, text in left_out.items()
         if getattr(spec.reference, name) is None
     ]
+    if spec.reference.step is not None:
+        found += [
+            f"values of {f.name} other than 0, its default: pass `vary=(low, high)` to its `param`"
+            for f in float_params(spec.params)
+            if f.default == 0
+            and f.metadata["vary"] is None
+            and not any(case.get(f.name) for case in spec.cases)
+        ]
+    return found
 
 
 def usable(device: str, spec: EnvSpec) -> tuple[dict[str, Executor], list[str]]:
@@ -214,15 +225,16 @@ def usable(device: str, spec: EnvSpec) -> tuple[dict[str, Executor], list[str]]:
 def draw_params(spec: EnvSpec, params: EnvParams, rng: np.random.Generator) -> EnvParams:
     """Return ``params`` with random floats, exact in float32, and a random time limit.
 
-    Most time limits are short, and some are long.
+    Floats that differ from their default are drawn around their value in ``params``. Most time
+    limits are short, and some are long.
     """
     limit = int(rng.integers(3, SHORT_LIMIT))
     if rng.random() < LONG_LIMITS:
         limit = int(rng.integers(SHORT_LIMIT, LONGEST_LIMIT))
     values: dict[str, float] = {"max_episode_steps": limit}
     for f in float_params(spec.params):
-        default = getattr(spec.params, f.name)
-        low, high = f.metadata["vary"] or sorted((0.5 * default, 1.5 * default))
+        value, vary = getattr(params, f.name), f.metadata["vary"]
+        low, high = vary if vary and value == f.default else sorted((0.5 * value, 1.5 * value))
         value = np.clip(rng.uniform(low, high), f.metadata["low"], f.metadata["high"])
         values[f.name] = float(np.float32(value))
     return replace(params, **values)

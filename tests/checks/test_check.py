@@ -4,11 +4,12 @@ below.
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import cupydrive as cd
 from cupydrive import envs
@@ -87,6 +88,55 @@ def without_an_event(name):
         return replace(outcome, events=outcome.events | {name: np.zeros_like(outcome.terminated)})
 
     return replace(spec, reference=replace(spec.reference, step=step))
+
+
+WIND = """
+struct Params { float wind; };
+struct State { float x; };
+#include "drive/env.cuh"
+DEVICE void reset(Env& env) { env.state.x = 0.0f; }
+DEVICE bool step(Env& env) {
+  if (env.team.leader()) env.state.x = env.params.wind;
+  return false;
+}
+DEVICE void observe(Env& env) { if (env.team.leader()) env.kite.obs(0)[0] = env.state.x; }
+"""
+
+
+@dataclass(frozen=True)
+class Wind:
+    wind: float = cd.param(0.0, "Wind.")
+    max_episode_steps: int = cd.param(40, "Time limit.", low=1)
+
+
+def test_floats_are_drawn_around_the_value_of_a_case_and_only_zeros_are_reported():
+    def blown(p, states, action, elapsed, random):
+        n = len(states)
+        return cd.StepResult(
+            {"x": np.full(n, p.wind)}, {"kite": np.zeros((n, 1))}, np.zeros(n, bool)
+        )
+
+    def of(wrong, *cases):
+        spec = cd.EnvSpec(
+            "kite",
+            Wind,
+            lambda p: [cd.Field("x")],
+            lambda p: [cd.Group("kite", 1, 1, spaces.Discrete(2))],
+            "truncates",
+            cd.Reference(step=blown),
+            kernel=WIND.replace(
+                "= env.params.wind", "= -env.params.wind" if wrong else "= env.params.wind"
+            ),
+            cases=cases,
+        )
+        return check(spec, agent_steps=500, device="cpu", progress=False)
+
+    said = "values of wind other than 0, its default: pass `vary=(low, high)` to its `param`"
+    assert of(True, {}).passed and said in of(True, {}).skipped
+    assert of(False, {}, {"wind": 2.0}).passed
+    wrong = of(True, {}, {"wind": 2.0})
+    assert re.match(r"state.x: .*, with wind=2.0: kernel -\d", wrong.failures()[0])
+    assert said not in wrong.skipped
 
 
 @pytest.mark.full
