@@ -78,7 +78,7 @@ class Arrays:
 
 @dataclass(frozen=True, eq=False)
 class PythonKernels:
-    """Three callables that take ``Arrays`` and replace a kernel file.
+    """Three callables that take ``Arrays`` and replace a kernel file. Observations are float32.
 
     Args:
         reset: Write an initial state where ``arrays.mask`` is True.
@@ -136,12 +136,19 @@ class PythonKernels:
 
         Raises:
             DeviceError: If the array library does not support the device.
+            SpecError: If a group observes bytes or bools.
         """
         if executor.name not in self.devices:
             raise DeviceError(
                 f"{spec.name}: its Python kernels take {self.arrays} arrays, which do not support "
                 f"{executor.name!r}. Use device={self.devices[0]!r}"
             )
+        for g in spec.groups(params):
+            if g.obs_dtype != "float32":
+                raise SpecError(
+                    f"{spec.name}: group {g.name!r} has obs_dtype = {g.obs_dtype!r}, but kernels "
+                    f"written in Python observe in float32. Leave obs_dtype out"
+                )
         return PythonProgram(self, executor, spec, params)
 
 

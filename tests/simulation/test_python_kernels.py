@@ -329,6 +329,16 @@ def test_what_cannot_be_is_said():
         cd.check(on_gpu, device="cpu")
 
 
+# Their rows of floats would overwrite the memory behind rows of bytes.
+@pytest.mark.parametrize("dtype", ["uint8", "bool"])
+def test_observations_of_bytes_are_an_error(dtype):
+    def groups(p):
+        return (Group("cart", 1, 4, spaces.Discrete(2), obs_dtype=dtype),)
+
+    with pytest.raises(SpecError, match=f"group 'cart' has obs_dtype = '{dtype}'"):
+        cd.make(replace(cartpole_torch.SPEC, groups=groups), 4, device="cpu")
+
+
 def test_a_file_with_kernels_in_python_is_an_environment(tmp_path):
     text = "from cupydrive.examples.cartpole_torch import SPEC\n"
     (tmp_path / "mine.py").write_text(text)
