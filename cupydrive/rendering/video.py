@@ -41,6 +41,7 @@ MIDDLE = 0.5
 FEW = 4096  # number of colors up to which counting is fast
 # Minimum pixels of one color in a subsampled frame. Fewer pixels belong to an antialiased edge.
 FLAT = 4
+GIF_FPS = 50  # Browsers show a frame of 0.01 s or less for 0.1 s.
 VISIBLE_CHANGE = 24  # visible difference of a color channel, out of 255
 # Constant rate factor of x264. For flat colors it looks like the default, 23, in files that are a
 # quarter smaller.
@@ -85,7 +86,8 @@ def render(
         device: ``"cuda"``, ``"cpu"`` or ``"auto"``. A run is played on its own device.
         size: (width, height) in pixels, even. A notebook shows half of it. Defaults to the
             environment's.
-        fps: Frames per second, with one frame per step. Defaults to the environment's.
+        fps: Frames per second, with one frame per step, at most 50 in a ``.gif``. Defaults to the
+            environment's.
         hold: Duration of the last frame in seconds. Defaults to 1.
         title: Description of the policies in the frame. Defaults to their names.
         progress: Show a progress line.
@@ -121,6 +123,8 @@ def render(
         config = resolve_eval(
             render, found, policies, params, device=device, kind=ClipConfig, **options
         )
+        if path is not None:
+            check_rate(path, config.spec.display.fps if fps is None else fps)
         recording = record_clip(config)
     video = Video(recording, *look)
     if path is not None:
@@ -228,10 +232,11 @@ class Video:
         """Write ``.mp4``, ``.gif`` or ``.webp`` atomically, and return the path.
 
         Raises:
-            RenderError: If the format is unknown, the codec is missing, or the file cannot be
-                written.
+            RenderError: If the format is unknown or does not support ``fps``, the codec is missing,
+                or the file cannot be written.
         """
         path = check_path(path)
+        check_rate(path, self.fps)
         content = (
             self.mp4() if path.suffix == ".mp4" else animation(self._drawn(), self.fps, path.suffix)
         )
@@ -327,15 +332,26 @@ def animation(
         colors: Frame that defines the initial palette of a ``.gif``. Defaults to the first one.
     """
     images: Iterator[Image.Image] = (Image.fromarray(frame) for frame in frames)
-    options = {"save_all": True, "duration": round(1000 / fps), "loop": 0}
+    options = {"save_all": True, "loop": 0}
     if suffix == ".gif":
-        images = one_palette(images, colors)
+        images = timed(one_palette(images, colors), fps)
     else:
-        options |= {"quality": 60, "method": 4}
+        options |= {"duration": round(1000 / fps), "quality": 60, "method": 4}
     content = io.BytesIO()
     first = next(images)
     first.save(content, suffix.removeprefix("."), append_images=images, **options)
     return content.getvalue()
+
+
+def timed(images: Iterable[Image.Image], fps: int) -> Iterator[Image.Image]:
+    """Yield images with durations in whole hundredths of a second, the unit of a ``.gif``.
+
+    Durations differ by at most one unit, so that their sum is exact to half a unit.
+    """
+    for number, image in enumerate(images):
+        begin, end = (round(100 * k / fps) for k in (number, number + 1))
+        image.info["duration"] = 10 * (end - begin)  # in milliseconds
+        yield image
 
 
 def one_palette(images: Iterable[Image.Image], colors: np.ndarray | None) -> Iterator[Image.Image]:
@@ -382,3 +398,12 @@ def check_path(path: str | PathLike) -> Path:
             f"{', '.join(SUFFIXES)}"
         )
     return checked_target("path", file)
+
+
+def check_rate(path: Path, fps: int) -> None:
+    """Raise ``RenderError`` if a file's format cannot show so many frames per second."""
+    if path.suffix == ".gif" and fps > GIF_FPS:
+        raise RenderError(
+            f"fps = {fps}: a .gif shows at most {GIF_FPS} frames per second. Pass "
+            f"fps={GIF_FPS}, or save as .mp4 or .webp"
+        )

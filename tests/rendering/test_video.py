@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import point
 import pytest
-from PIL import Image
+from PIL import Image, ImageSequence
 
 import cupydrive as cd
 from cupydrive import envs
@@ -226,6 +226,7 @@ def test_every_environment_renders(name, episodes):
     [
         ({"path": "out.avi"}, RenderError, r"got suffix '\.avi', expected \.mp4, \.gif, \.webp"),
         ({"path": "nowhere/out.mp4"}, ParameterError, "does not exist"),
+        ({"path": "out.gif", "fps": 60}, RenderError, "fps = 60: .* at most 50 .* Pass fps=50"),
         (
             {"size": (321, 240)},
             ParameterError,
@@ -282,6 +283,18 @@ def test_the_number_of_cores_shows_in_no_byte():
     finally:
         os.sched_setaffinity(0, cores)
     assert one == many
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("fps", [8, 15, 30, 50])
+@pytest.mark.parametrize("equal", [False, True])
+def test_a_gif_lasts_as_long_as_its_frames(fps, equal):
+    film = np.zeros((31, 8, 8, 3), np.uint8)
+    film[:: 31 if equal else 2] = 255  # the last 30 frames are equal, or neighbors differ
+    with Image.open(io.BytesIO(animation(film, fps, ".gif"))) as image:
+        held = [frame.info["duration"] for frame in ImageSequence.Iterator(image)]
+    assert sum(held) == pytest.approx(31_000 / fps, abs=5)
+    assert equal or max(abs(np.array(held) - 1000 / fps)) < 10
 
 
 def test_a_gif_keeps_colours_that_come_after_its_first_frame(tmp_path):
