@@ -5,6 +5,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -137,12 +138,13 @@ def run_train(
             policies = dict.fromkeys(
                 [g.name for g in spec.groups(spec.make_params(**params))], learns
             )
-            if both := [group for group in pool if group in heuristic]:
+            pools, scripted = list(chain.from_iterable(pool)), list(chain.from_iterable(heuristic))
+            if both := [group for group in pools if group in scripted]:
                 raise CupydriveError(
                     f"--pool {both[0]} and --heuristic {both[0]}: pass the group in one of them"
                 )
-            policies |= {group: OpponentPool(learns) for group in pool}
-            policies |= {group: HeuristicPolicy() for group in heuristic}
+            policies |= {group: OpponentPool(learns) for group in pools}
+            policies |= {group: HeuristicPolicy() for group in scripted}
         options: dict[str, Any] = {
             "steps": steps, "num_envs": num_envs, "seed": seed, "seeds": seeds, "out": out,
             "overwrite": overwrite,
@@ -401,7 +403,7 @@ def after_training(run: "Run | Population", out: Path | None, name: str | None) 
 
 
 def to_play(
-    what: str, device: str, env: str | None, pairs: Sequence[str]
+    what: str, device: str, env: str | None, pairs: Sequence[Sequence[str]]
 ) -> tuple[Any, dict[str, Any]]:
     """Load the run, recording or environment that a command plays.
 
@@ -438,14 +440,14 @@ def to_play(
                 f"{error}. It is not a run folder either. Create one with cupydrive train NAME "
                 "--out DIR"
             ) from None
-    if pairs:
+    if given := list(chain.from_iterable(pairs)):
         raise CupydriveError(
-            f"--param {shown(pairs[0])}: a run or a recording has its own parameters. Omit --param"
+            f"--param {shown(given[0])}: a run or a recording has its own parameters. Omit --param"
         )
     return found, options
 
 
-def params_of(env: str, pairs: Sequence[str]) -> dict[str, Any]:
+def params_of(env: str, pairs: Sequence[Sequence[str]]) -> dict[str, Any]:
     """Parse the values of ``--param`` and check that the environment has these parameters.
 
     The check prevents an unknown name from being passed on as an argument.

@@ -2,12 +2,23 @@
 
 import shlex
 from functools import partial
+from itertools import chain
 from typing import Annotated
 
 import tyro
 
 from cupydrive.cli.commands import check_writable, params_of, write_json_file
-from cupydrive.cli.options import DeviceOption, Int, JsonFile, Name, Pairs, parsed, read, unsaid
+from cupydrive.cli.options import (
+    DeviceOption,
+    Int,
+    JsonFile,
+    Name,
+    Pairs,
+    Several,
+    parsed,
+    read,
+    unsaid,
+)
 from cupydrive.errors import ParameterError
 
 
@@ -15,8 +26,8 @@ def run_bench(
     cases: Annotated[tuple[str, ...], tyro.conf.Positional, unsaid(metavar="[CASE...]")] = (),
     device: DeviceOption = "auto",
     runs: int = 9,
-    env: Annotated[tuple[str, ...], unsaid(metavar="NAME|FILE.py ...")] = (),
-    sweep: Annotated[tuple[str, ...], unsaid(metavar="NAME=V1,V2,... ...")] = (),
+    env: Annotated[Several, unsaid(metavar="NAME|FILE.py ...")] = (),
+    sweep: Annotated[Several, unsaid(metavar="NAME=V1,V2,... ...")] = (),
     gpus: Annotated[str | None, unsaid(metavar="N|all")] = None,
     json_file: JsonFile = None,
 ) -> int:
@@ -40,8 +51,9 @@ def run_bench(
     from cupydrive.training.processes import arguments, joined_processes, start_on_gpus
 
     check_writable(json_file)
-    if sweep and len(env) != 1:
-        raise ParameterError(f"--sweep needs --env with one environment, got {len(env)}")
+    names = list(chain.from_iterable(env))
+    if sweep and len(names) != 1:
+        raise ParameterError(f"--sweep needs --env with one environment, got {len(names)}")
     if gpus is not None and (code := start_on_gpus(gpus, device)) is not None:
         return code
     command = shlex.join(["cupydrive", *arguments.get()])
@@ -49,11 +61,11 @@ def run_bench(
         if sweep:
             axes = parsed(sweep).items()  # lists of words, such as setting=gas1,gas2, are no JSON
             work = combinations(
-                env[0],
+                names[0],
                 {k: [read(w) for w in v.split(",")] if isinstance(v, str) else v for k, v in axes},
             )
         else:
-            work = [one for name in env for one in listed(name, choose(device)[0])]
+            work = [one for name in names for one in listed(name, choose(device)[0])]
         say = partial(print, flush=True) if first else None
         result = bench(
             cases or None,

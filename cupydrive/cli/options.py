@@ -2,8 +2,9 @@
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,18 +30,20 @@ PolicyOption = Annotated[str | None, unsaid(metavar="{random,heuristic}")]
 Backend = Annotated[str | None, unsaid(metavar="{auto,torch,kernels}")]
 Int = Annotated[int | None, unsaid(metavar="INT")]
 Float = Annotated[float | None, unsaid(metavar="FLOAT")]
-Groups = Annotated[tuple[str, ...], unsaid(metavar="GROUP ...")]
-Pairs = Annotated[tuple[str, ...], unsaid(metavar="KEY=VALUE ...")]
+# An option with several values may be repeated, and then adds values. They are grouped by use.
+Several = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction]
+Groups = Annotated[Several, unsaid(metavar="GROUP ...")]
+Pairs = Annotated[Several, unsaid(metavar="KEY=VALUE ...")]
 
 
-def parsed(pairs: Sequence[str]) -> dict[str, Any]:
-    """Parse ``KEY=VALUE`` texts to a dictionary. ``read`` parses each value.
+def parsed(pairs: Iterable[Iterable[str]]) -> dict[str, Any]:
+    """Parse groups of ``KEY=VALUE`` texts to a dictionary. ``read`` parses each value.
 
     Raises:
         CupydriveError: If a text has no ``=``.
     """
     found = {}
-    for pair in pairs:
+    for pair in chain.from_iterable(pairs):
         key, equals, text = pair.partition("=")
         if not equals:
             raise CupydriveError(f"got {shown(pair)}, expected KEY=VALUE, such as num_taggers=4")

@@ -99,6 +99,21 @@ def test_past_snapshots_of_groups_can_play(tmp_path, capsys):
     assert "--pool runner and --heuristic runner" in capsys.readouterr().err
 
 
+def test_options_with_several_values_add_up(tmp_path):
+    out = tmp_path / "run"
+    small = f"--num-envs 8 --steps 64 --device cpu --out {out}"
+    several = "--param wall_hit_penalty=0.3 grid_length=9 --set num_steps=8 --pool runner"
+    several += " --param step_cost_for_tagger=0.5 --set gamma=0.9 ent_coef=0 --pool tagger"
+    assert command(f"train tag_grid {small} {several}") == 0
+    about = json.loads((out / "config.json").read_text())
+    wanted = {"wall_hit_penalty": 0.3, "grid_length": 9, "step_cost_for_tagger": 0.5}
+    assert about["params"] | wanted == about["params"]
+    for policy in about["policies"].values():
+        settings = policy["settings"]
+        assert policy["kind"] == "pool" and settings["num_steps"] == 8
+        assert (settings["gamma"], settings["ent_coef"]) == (0.9, 0.0)
+
+
 # ---- render, gallery -----------------------------------------------------------------------------
 
 

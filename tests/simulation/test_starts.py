@@ -308,7 +308,7 @@ def test_the_command_line_takes_numbers_between_commas(capsys):
         "f": "fixed",
         "g": True,
     }
-    assert parsed(pairs) == wanted | {"h": [64, 64], "i": [[0, 1e-3], [9, 0.0]], "j": "(("}
+    assert parsed([pairs]) == wanted | {"h": [64, 64], "i": [[0, 1e-3], [9, 0.0]], "j": "(("}
     command = "evaluate tag_grid --episodes 2 --device cpu --param num_taggers=3 grid_length=9 max_episode_steps=4"
     assert main([*command.split(), "starting_location_x=0,9,4", "starting_location_y=9,0,4,8"]) == 2
     assert "starting_location_x has 3 numbers, but there are 4 agents" in capsys.readouterr().err
