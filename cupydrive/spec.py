@@ -567,7 +567,8 @@ class EnvSpec:
     Args:
         name: Name of the environment. The default kernel file is ``NAME.cu``.
         params: Frozen dataclass whose fields are made by ``param``, including
-            ``max_episode_steps``.
+            ``max_episode_steps``. Names of arguments of ``make``, ``train`` and ``evaluate`` are
+            errors, since these functions take parameters beside them.
         state: ``state(params)`` returns the tuple of ``Field`` of ``struct State``, in order.
         groups: ``groups(params)`` returns the tuple of ``Group``.
         time_limit: ``"terminates"`` if the time limit is part of the task and terminates the

@@ -70,6 +70,14 @@ TAKEN = {
     "inverse_horizon", "seed",
     "clock", "mask", "terminated", "truncated", "episode_length", "episode_metrics",
 }  # fmt: skip
+# Arguments of make, train and evaluate, which take parameters of the environment beside them.
+ARGUMENTS = {
+    "self", "params",
+    "env", "num_envs", "device", "validate", "debug", "threads", "first_env", "layout", "obs_dtype",
+    "algorithm", "policies", "steps", "seed", "seeds", "members", "out", "resume", "overwrite",
+    "progress", "cuda_graph", "callback", "checkpoint_minutes", "keep", "backend",
+    "episodes", "greedy",
+}  # fmt: skip
 
 
 def check_param(default: ParamValue, about: Mapping[str, Any]) -> None:
@@ -345,6 +353,12 @@ def check_params(where: str, params: type) -> None:
             raise SpecError(
                 f"{where}: params: {params.__name__}.{f.name} is annotated as {annotated}, and "
                 f"its default is {shown(f.default)}"
+            )
+        if f.name in ARGUMENTS:
+            raise SpecError(
+                f"{where}: params: {params.__name__}.{f.name} is also an argument of make, train "
+                f"or evaluate, which would not pass it on. Choose another name, such as "
+                f"'env_{f.name}'"
             )
         # Other types become upper-case constants.
         if type(f.default) in (float, tuple):

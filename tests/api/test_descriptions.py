@@ -3,6 +3,7 @@ author.
 """
 
 from dataclasses import dataclass, make_dataclass, replace
+from inspect import signature
 from pathlib import Path
 
 import point
@@ -11,6 +12,7 @@ import pytest
 import cupydrive as cd
 from cupydrive import envs
 from cupydrive.errors import ParameterError, SpecError
+from cupydrive.inputs.descriptions import ARGUMENTS
 
 # Not registered: whatever is while tests are collected would be an environment of the package to
 # all of them.
@@ -87,6 +89,16 @@ def test_a_default_is_of_its_annotation(annotation, default):
     steps = ("max_episode_steps", int, cd.param(40, "Time limit.", low=1))
     with pytest.raises(SpecError, match=r"Params\.price is annotated as \w+, and its default is "):
         replace(SPEC, params=make_dataclass("Params", [price, steps], frozen=True))
+
+
+def test_a_parameter_has_the_name_of_no_argument_beside_it():
+    steps = ("max_episode_steps", int, cd.param(40, "Time limit.", low=1))
+    calls = signature(cd.make), signature(cd.train), signature(cd.evaluate)
+    assert {"self", *(name for call in calls for name in call.parameters)} == ARGUMENTS
+    for name in ARGUMENTS:
+        taken = make_dataclass("Params", [(name, int, cd.param(1, "Of one.")), steps], frozen=True)
+        with pytest.raises(SpecError, match=rf"Params\.{name} is also an .* such as 'env_{name}'"):
+            replace(SPEC, params=taken)
 
 
 def test_a_parameter_num_agents_is_the_number_of_all_agents():
