@@ -577,7 +577,8 @@ class EnvSpec:
         display: ``Display`` for videos and play by a person.
         kernel: Kernel source, the path of its file, or ``PythonKernels``. Defaults to ``NAME.cu``
             next to the Python file.
-        metrics: Type of each counter of ``env.metrics`` by name: ``"int"`` or ``"float"``.
+        metrics: Type of each counter of ``env.metrics`` by name: ``"int"`` or ``"float"``. Names
+            of groups and ``"length"`` are taken.
         heuristic: ``heuristic(params, obs, group)`` returns a tuple of H arrays (N, C), integers,
             or floats for a Box. ``obs`` is (N, C, D), a torch tensor on the device, so that NumPy
             functions work only on a CPU.
@@ -830,6 +831,12 @@ class EnvSpec:
             checked_mapping(self.name, "training(params)", self.training_of(params))
         check_members(self.name, "groups", groups, Group)
         check_members(self.name, "state", state, Field)
+        for g in groups:
+            if g.name in (others := ("length", *self.metrics)):
+                raise SpecError(
+                    f"{self.name}: group {g.name!r} has the name of another number of an "
+                    f"evaluation: {', '.join(others)}. Choose another name"
+                )
         if (agents := sum(g.count for g in groups)) > MAX_AGENTS:
             raise ParameterError(
                 f"{self.name}: {agents} agents exceed the maximum of {MAX_AGENTS} of random streams"

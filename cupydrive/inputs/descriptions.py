@@ -276,6 +276,11 @@ def check_spec(spec: "EnvSpec") -> None:
         )
     for metric, kind in checked_mapping(where, "metrics", spec.metrics).items():
         checked_member(where, "metrics", metric)
+        if metric == "length":
+            raise SpecError(
+                f"{where}: metrics has {metric!r}, which is the number of steps of an episode. "
+                f"Choose another name"
+            )
         checked_choice(where, f"metrics[{metric!r}]", kind, ("int", "float"))
     for metric in spec.display.showcase.get("figures", {}):
         checked_choice(where, "showcase['figures']", metric, tuple(spec.metrics))

@@ -61,6 +61,12 @@ class Thawed:
         (dict(training=lambda: {}), r"training = .* must be a function of \(params\): too many"),
         (dict(training=lambda p: 64), r"training\(params\) = 64 is an int, expected a dict"),
         (dict(training=64), r"training = 64 is an int, expected a dict"),
+        (dict(metrics={"length": "int"}), r"metrics has 'length', which is the number of steps"),
+        (dict(metrics={"point": "int"}), r"group 'point' has the name of .*: length, point\."),
+        (
+            dict(groups=lambda p: [replace(g, name="length") for g in SPEC.groups(p)]),
+            r"group 'length' has the name of another number of an evaluation: length\.",
+        ),
     ],
 )
 def test_what_is_wrong_in_a_description_is_told(change, words):
