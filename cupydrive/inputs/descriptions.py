@@ -131,6 +131,11 @@ def checked_value(
 def check_field(f: "Field") -> None:
     """Raise an error if a ``Field`` cannot be a member of a struct."""
     where = f"Field({checked_member('Field', 'name', f.name)!r})"
+    if f.name in ("elapsed", "env", "self"):
+        raise SpecError(
+            f"{where}: set_state takes {f.name} beside the fields. Choose another name, such as "
+            f"'own_{f.name}'"
+        )
     checked_choice(where, "dtype", f.dtype, DTYPES)
     check_shape(where, f.shape)
     checked_float(where, "scale", f.scale, SMALLEST, FLOAT32)

@@ -145,6 +145,12 @@ def test_a_type_by_another_name_is_refused(given):
         cd.Field("x", given)
 
 
+@pytest.mark.parametrize("name", ["elapsed", "env", "self"])
+def test_a_field_has_the_name_of_no_argument_beside_it(name):
+    with pytest.raises(SpecError, match=f"set_state takes {name} .* such as 'own_{name}'"):
+        cd.Field(name)
+
+
 def test_without_a_kernel_every_way_to_give_one_is_told(tmp_path):
     bare = replace(SPEC, kernel=None)
     with pytest.raises(
