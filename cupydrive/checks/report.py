@@ -38,7 +38,10 @@ _TEAM_ADVICE = (
 )
 ADVICE = {
     **dict.fromkeys((TEAM_RULES, TEAM_CASE, GPU_TEAMS), _TEAM_ADVICE),
-    **dict.fromkeys((THREAD_CASE, BOUNDS), "initialize all memory before reading it"),
+    **dict.fromkeys(
+        (THREAD_CASE, BOUNDS),
+        "initialize all memory before reading it, and let observe write every entry of a row",
+    ),
     PATHS: "only State persists between steps, and observe must write every entry of a mask",
     DEVICE_CASE: "use the functions of math::, and sum floats in a fixed order",
     BEFORE_RESET: "a call of more rows, or of L steps, must equal calls of one step",

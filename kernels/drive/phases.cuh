@@ -37,6 +37,12 @@ DEVICE void observe_into(Env& env, const Batch& batch, const Observations& obser
       float* const critic = view == NEXT ? rows.critic_obs : rows.final_critic_obs;
       group.critic_row = critic == nullptr ? nullptr : critic + row * (kind.COUNT * kind.CRITIC);
     }
+#ifdef DEBUG_BOUNDS  // what `observe` does not write is NaN or 255
+    if constexpr (!kind.BITS) __builtin_memset(group.obs_row, 0xff, kind.COUNT * kind.OBS * sizeof *group.obs_row);
+    if constexpr (kind.CRITIC > 0) {
+      if (group.critic_row) __builtin_memset(group.critic_row, 0xff, kind.COUNT * kind.CRITIC * sizeof(float));
+    }
+#endif
   }, env, batch.rows);
   observe_once(env);
   each_group([&](auto kind, const auto& group) INLINED {  // append the agent's one-hot id to its own entries

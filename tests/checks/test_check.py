@@ -344,6 +344,26 @@ def test_what_has_no_reference_is_checked_as_far_as_it_goes(missing):
     )
 
 
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_an_entry_that_observe_does_not_write_is_found_without_a_reference(dtype):
+    def of(observe):
+        spec = cd.EnvSpec(
+            "kite",
+            Wind,
+            lambda p: [cd.Field("x")],
+            lambda p: [cd.Group("kite", 1, 2, spaces.Discrete(2), obs_dtype=dtype)],
+            "truncates",
+            kernel=WIND.replace("env.kite.obs(0)[0] = env.state.x;", f"{{ {observe} }}"),
+        )
+        return check(spec, agent_steps=500, device="cpu", progress=False)
+
+    every = "auto row = env.kite.obs(0); row[0] = 1; row[1] = 2;"
+    assert of(every).passed
+    missed = of(every.replace("row[1]", "if (env.elapsed != 2) row[1]"))
+    place = r"obs.kite: step 2, environment 0, agent 0, entry 1: bounds-checked (nan|255), fast "
+    assert any(re.match(place, failure) for failure in missed.failures())
+
+
 @pytest.mark.full
 def test_a_kernel_without_a_reference_still_keeps_the_rules_of_teams():
     spec = replace(envs.get("tag_grid"), reference=cd.Reference())
