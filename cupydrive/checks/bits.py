@@ -164,7 +164,7 @@ def draw_states(
 def axes_of(name: str, shape: tuple[int, ...], agents: int) -> Sequence[str]:
     """Return the names of the axes of an array that ``flatten`` has returned."""
     # These arrays have no axis of steps.
-    of_now = name.split(".")[0] in ("seed", "state", "clock", "metrics", "returns")
+    of_now = name.split(".")[0] in ("seed", "state", "clock", "metrics", "returns", "critic_obs")
     lead = ("environment",) if of_now else ("step", "environment")
     if not name.startswith("state."):
         return (*lead, "agent", "entry")
@@ -194,17 +194,17 @@ def compare_paths(
     """Compare T steps in one launch with T launches of one step, bit for bit.
 
     Both use the same actions. The second rollout begins in the middle of a block of four steps
-    whose actions are drawn together. Masks are initialized with random bits, so that an entry that
-    ``observe`` does not write differs.
+    whose actions are drawn together. Masks, ``active`` and ``left`` are initialized with random
+    bits, so that an entry that the kernel does not write differs.
     """
     params = replace(params, max_episode_steps=min(params.max_episode_steps, 9))
     seed, agents = int(rng.integers(0, 2**63)), sum(g.count for g in spec.groups(params))
     fused, single = (Batch(spec, PATH_ENVS, params, device) for _ in range(2))
     for batch in (fused, single):
-        for mask in (
-            mask for buffers in batch.step_buffers for mask in buffers.action_mask.values()
-        ):
-            batch.executor.put(mask, rng.integers(0, 2, mask.shape).astype(bool))
+        for buffers in batch.step_buffers:
+            written = buffers.action_mask, buffers.active, buffers.left
+            for array in (array for of in written for array in of.values()):
+                batch.executor.put(array, rng.integers(0, 2, array.shape).astype(bool))
         batch.reset(seed)
     for steps in (22, 7):
         rolled = random_steps(fused, steps)

@@ -42,7 +42,8 @@ ADVICE = {
         (THREAD_CASE, BOUNDS),
         "initialize all memory before reading it, and let observe write every entry of a row",
     ),
-    PATHS: "only State persists between steps, and observe must write every entry of a mask",
+    PATHS: "only State persists between steps, and a kernel must write all of active, left and "
+    "each mask",
     DEVICE_CASE: "use the functions of math::, and sum floats in a fixed order",
     BEFORE_RESET: "a call of more rows, or of L steps, must equal calls of one step",
     AFTER_RESET: "in a call of L steps, set the state to 0 before each step where `start` is true",

@@ -364,6 +364,27 @@ def test_an_entry_that_observe_does_not_write_is_found_without_a_reference(dtype
     assert any(re.match(place, failure) for failure in missed.failures())
 
 
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        ("env.kite.active(0) = 1; env.kite.left(0) = 0;", None),
+        ("env.kite.active(0) = 1;", "left.kite: step 0"),
+        ("env.kite.left(0) = 0;", "active.kite: step 0"),
+    ],
+)
+def test_an_exit_that_step_does_not_write_is_found_without_a_reference(written, found):
+    spec = cd.EnvSpec(
+        "kite",
+        Wind,
+        lambda p: [cd.Field("x")],
+        lambda p: [cd.Group("kite", 1, 1, spaces.Discrete(2), leaves=True)],
+        "truncates",
+        kernel=WIND.replace("env.state.x = env.params.wind;", f"{{ {written} }}"),
+    )
+    report = check(spec, agent_steps=500, device="cpu", progress=False)
+    assert report.passed if found is None else report.failures()[0].startswith(found)
+
+
 @pytest.mark.full
 def test_a_kernel_without_a_reference_still_keeps_the_rules_of_teams():
     spec = replace(envs.get("tag_grid"), reference=cd.Reference())
