@@ -483,7 +483,8 @@ class VectorEnv(NotCopied):
         """Compile the changed source of the environment: its file, cell or text.
 
         If ``State``, groups and parameters keep their layout, tensors and state are unchanged.
-        Otherwise memory is allocated again, and you must call ``reset``.
+        Otherwise memory is allocated again, and you must call ``reset``. Parameters keep their
+        values, even if their defaults have changed.
 
         Returns:
             Whether the episodes continue.
@@ -498,7 +499,10 @@ class VectorEnv(NotCopied):
             **{key: value for key, value in asdict(self.params).items() if key in known}
         )
         if self.batch.exchange(spec, params):
-            self.spec, self.params = spec, params
+            self.spec, self.params, self.groups = spec, params, self.batch.groups
+            for kind in ("observation_space", "action_space"):
+                for name in (kind, f"single_{kind}"):
+                    vars(self).pop(name, None)  # cached for the groups before
             self.print_env = self._print_env
             return True
         old = self.batch

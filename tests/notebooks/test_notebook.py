@@ -143,6 +143,23 @@ def test_reload_takes_a_changed_cell_over_and_keeps_tensors_and_state(shell):
     assert held.data_ptr() == env.state["x"].data_ptr()
 
 
+def test_reload_takes_changed_bounds_over(tmp_path):
+    python, kernel = tmp_path / "bounded.py", tmp_path / "bounded.cu"
+    text = point.PYTHON.replace('"point", Params', '"bounded", Params')
+    python.write_text(text)
+    kernel.write_text(point.KERNEL)
+    env = cd.make(python, num_envs=2, device="cpu")
+    env.reset(seed=0)
+    assert np.isinf(env.single_observation_space.high).all()
+    assert text.count('Group("point", 1, 2, ') == 1
+    python.write_text(
+        text.replace('Group("point", 1, 2, ', 'Group("point", 1, 2, obs_high=3.0, action_space=')
+    )
+    assert env.reload() is True
+    assert env.groups[0].obs_high == 3.0 and (env.observation_space.high == 3.0).all()
+    envs._registered.pop("bounded")
+
+
 def test_what_runs_on_with_other_parameters_runs_as_what_was_made_with_them():
     spec, device = envs.get("tag_grid"), executor("cpu")
     long, short = (spec.make_params(max_episode_steps=steps) for steps in (100, 7))
