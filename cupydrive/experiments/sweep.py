@@ -96,12 +96,15 @@ class Sweep:
     def table(self) -> str:
         """Format the trials as a table."""
         names = list(dict.fromkeys(name for trial in self.trials for name in trial.params))
-        lines = [f"trial{self._value():>20}" + "".join(f"{name:>16}" for name in names)]
+        widths = [max(16, len(name) + 2) for name in names]
+        titles = [f"{name:>{width}}" for name, width in zip(names, widths, strict=True)]
+        lines = [f"trial{self._value():>20}{''.join(titles)}"]
         for trial in self.trials:
             value = "pruned" if trial.state.name == "PRUNED" else f"{trial.value:,.6g}"
             drawn = [trial.params[name] for name in names]
             texts = [f"{x:.4g}" if isinstance(x, float) else str(x) for x in drawn]
-            lines.append(f"{trial.number:>5}{value:>20}" + "".join(f"{text:>16}" for text in texts))
+            cells = [f"{text:>{width}}" for text, width in zip(texts, widths, strict=True)]
+            lines.append(f"{trial.number:>5}{value:>20}{''.join(cells)}")
         return "\n".join(lines)
 
     def _value(self) -> str:

@@ -77,6 +77,15 @@ def test_draws_stay_in_the_space_and_one_process_repeats_a_sweep(tmp_path):
 
 
 @pytest.mark.full
+def test_a_table_has_a_column_for_each_name_however_long(optuna):
+    drawn = {"force_mag": 5.5, "max_episode_steps": 174, "num_other_agents_observed": 3}
+    ranges = {name: optuna.distributions.FloatDistribution(0, 200) for name in drawn}
+    trial = optuna.trial.create_trial(params=drawn, distributions=ranges, value=9.0)
+    found = Sweep("cartpole", optuna.create_study(), (trial,), SMALL, {})
+    titles, row = (line.split() for line in found.table().splitlines())
+    assert titles == ["trial", "return", *drawn] and len(row) == len(titles)
+
+
 def test_choices_may_be_texts_and_a_name_that_is_both_is_the_setting(tmp_path):
     """An environment whose parameter has the name of a setting can be swept: rice_n has gamma."""
     python, kernel = (text.replace("unused", "gamma") for text in (masked.PYTHON, masked.KERNEL))
