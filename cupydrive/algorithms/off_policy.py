@@ -35,11 +35,11 @@ NETWORKS = ("policy", "critic", "target_policy", "target_critic")
 ALIGNED_NUMBERS = 64  # floats, 256 bytes, the alignment of allocations
 
 
-def require_box(algorithm: str, group: Group) -> None:
-    """Raise ``ParameterError`` if the actions of a ``Group`` are not a Box.
+def require_floats(algorithm: str, group: Group) -> None:
+    """Raise ``ParameterError`` unless actions are a Box, and observations are rows of floats.
 
     Args:
-        algorithm: Name of the algorithm that needs a Box.
+        algorithm: Name of the algorithm.
         group: The ``Group``.
     """
     if not isinstance(group.action_space, spaces.Box):
@@ -47,10 +47,6 @@ def require_box(algorithm: str, group: Group) -> None:
             f"{algorithm} needs a Box of actions, but group {group.name!r} has "
             f"{group.action_space}. Use PPO or A2C"
         )
-
-
-def require_floats(algorithm: str, group: Group) -> None:
-    """Raise ``ParameterError`` unless observations are rows of floats."""
     if group.obs_dtype != "float32":
         raise ParameterError(
             f"{algorithm} needs observations of float32, but those of group {group.name!r} are "
@@ -123,7 +119,6 @@ class OffPolicyLearner(ScheduledLearner):
     def check(self, groups: Sequence[Group], num_envs: int) -> None:
         """Raise ``ParameterError`` unless actions are a Box and the buffer holds an iteration."""
         for g in groups:
-            require_box(type(self.config).__name__, g)
             require_floats(type(self.config).__name__, g)
         agents = num_envs * sum(g.count for g in groups)
         buffer_slots(self.config.buffer_size, agents, self.config.num_steps)
@@ -189,7 +184,7 @@ class OffPolicyLearner(ScheduledLearner):
 
         The first group determines the networks.
         """
-        require_box(type(self.config).__name__, group)
+        require_floats(type(self.config).__name__, group)
         if not self.groups:
             self.make(group, rollout)
         self.groups.append(group)
@@ -258,7 +253,7 @@ class OffPolicyLearner(ScheduledLearner):
             waiting: () float32, 1 before learning starts.
         """
         self.started.copy_(1.0 - waiting)
-        self.update_obs_statistics(rollout)
+        self.update_statistics(self.obs_rms, rollout, rollout.obs)
         self.iteration += 1
 
     @staticmethod

@@ -564,7 +564,7 @@ class OnPolicyLearner(ScheduledLearner):
         The iteration itself has used the previous statistics.
         """
         with torch.no_grad():
-            self.update_obs_statistics(rollout)
+            self.update_statistics(self.obs_rms, rollout, rollout.obs)
             self.update_statistics(self.critic_rms, rollout, rollout.critic_obs)
             for g in self.groups:
                 memory = self.stored[g.name]["memory"]

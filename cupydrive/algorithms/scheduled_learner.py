@@ -86,14 +86,13 @@ class ScheduledLearner:
         """Normalize observations (B, D) if the settings require it."""
         return obs if self.obs_rms is None else self.obs_rms.normalized(obs)
 
-    def update_obs_statistics(self, rollout: Rollout) -> None:
-        """Update the statistics of observations. Inactive agents do not count."""
-        self.update_statistics(self.obs_rms, rollout, rollout.obs)
-
     def update_statistics(
         self, rms: RunningMeanStd | None, rollout: Rollout, obs: Mapping[str, torch.Tensor]
     ) -> None:
-        """Add rows of all groups, (T + 1, N, C, D) by name, to ``rms``, unless it is None."""
+        """Add rows of all groups, (T + 1, N, C, D) by name, to ``rms``, unless it is None.
+
+        Rows of inactive agents do not count.
+        """
         if rms is None or self.statistics is None:
             return
         with rollout.stream():
