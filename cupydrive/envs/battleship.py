@@ -20,6 +20,7 @@ import numpy as np
 from gymnasium import spaces
 
 from cupydrive import spec as cd
+from cupydrive.envs.repeat_previous import pack, unpack
 from cupydrive.random import RandomStream, below
 
 if TYPE_CHECKING:
@@ -71,23 +72,10 @@ def groups(p: Params) -> tuple[cd.Group, ...]:
     return (cd.Group("player", 1, 2 + 2 * size, board, 1.0, scale, obs_low=0.0, obs_high=1.0),)
 
 
-def unpacked(words: np.ndarray, bits: int, size: int) -> np.ndarray:
-    """Unpack words (N, W) to (N, size) ints of ``bits`` bits each, lowest bits first."""
-    entries = words[..., None] >> np.arange(0, 32, bits, dtype=np.uint32) & (2**bits - 1)
-    return entries.reshape(len(words), -1)[:, :size].astype(int)
-
-
-def packed(entries: np.ndarray, bits: int) -> np.ndarray:
-    """Pack (N, size) entries into words (N, W). The inverse of ``unpacked``."""
-    shifts = np.arange(0, 32, bits, dtype=np.uint32)
-    padded = np.pad(entries.astype(np.uint32), ((0, 0), (0, -entries.shape[1] % len(shifts))))
-    return (padded.reshape(len(entries), -1, len(shifts)) << shifts).sum(-1, dtype=np.uint32)
-
-
 def boards(p: Params, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return ships and shots, each (N, cells) bool."""
     cells = SIZES[p.difficulty] ** 2
-    return unpacked(states["ships"], 1, cells) == 1, unpacked(states["shots"], 1, cells) == 1
+    return unpack(states["ships"], 1)[:, :cells] == 1, unpack(states["shots"], 1)[:, :cells] == 1
 
 
 def reset(p: Params, random: RandomStream) -> np.ndarray:
@@ -110,7 +98,7 @@ def reset(p: Params, random: RandomStream) -> np.ndarray:
             if not waiting.any():
                 break
     states = np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(p)])
-    states["ships"] = packed(board.reshape(n, -1), 1)
+    states["ships"] = pack(board.reshape(n, -1), 1)
     states["last"] = -1
     return states
 
@@ -127,7 +115,7 @@ def step(
     sunk = (ships & shots).sum(axis=1) == sum(SHIPS)
     reward = np.where(hit, 1 / sum(SHIPS), -1 / (size**2 - sum(SHIPS)))
     return cd.StepResult(
-        state={"ships": states["ships"], "shots": packed(shots, 1), "last": cell, "hit": hit},
+        state={"ships": states["ships"], "shots": pack(shots, 1), "last": cell, "hit": hit},
         reward={"player": reward[:, None]},
         terminated=sunk,
         metrics={"repeats": again},
@@ -154,7 +142,7 @@ def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
     shots[each, last] = True
     # At least one cell of a ship is left, so that the task continues.
     shots[each, np.argmax(ships * rng.random(ships.shape), axis=1)] = False
-    states["shots"], states["last"] = packed(shots, 1), last
+    states["shots"], states["last"] = pack(shots, 1), last
     states["hit"] = ships[each, last] & (rng.random(n) < 0.5)
     return states
 

@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium import spaces
 
 from cupydrive import spec as cd
-from cupydrive.envs.battleship import packed, unpacked
+from cupydrive.envs.repeat_previous import pack, unpack
 from cupydrive.random import RandomStream, below
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def groups(p: Params) -> tuple[cd.Group, ...]:
 def opened(p: Params, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return kinds, and whether cards are matched, each (N, cards)."""
     cards, bits = DECKS[p.difficulty][0], constants(p)["BITS"]
-    return unpacked(states["deck"], bits, cards), unpacked(states["up"], 1, cards) == 1
+    return unpack(states["deck"], bits)[:, :cards], unpack(states["up"], 1)[:, :cards] == 1
 
 
 def reset(p: Params, random: RandomStream) -> np.ndarray:
@@ -92,7 +92,7 @@ def reset(p: Params, random: RandomStream) -> np.ndarray:
         deck[:, card] = (drawn[:, None] >= left.cumsum(axis=1)).sum(axis=1)
         left[np.arange(n), deck[:, card]] -= 1
     states = np.zeros(n, [(f.name, f.dtype, f.shape) for f in state(p)])
-    states["deck"] = packed(deck, constants(p)["BITS"])
+    states["deck"] = pack(deck, constants(p)["BITS"])
     states["first"] = states["second"] = -1
     return states
 
@@ -114,7 +114,7 @@ def step(
     solved = match & up.all(axis=1)
     after = {"first": first, "second": np.where(held, card, -1), "held": waits}
     return cd.StepResult(
-        state={"deck": states["deck"], "up": packed(up, 1), **after},
+        state={"deck": states["deck"], "up": pack(up, 1), **after},
         reward={"player": reward[:, None]},
         terminated=solved,
         metrics={"pairs": match},
@@ -148,7 +148,7 @@ def sample_states(p: Params, rng: np.random.Generator, n: int) -> np.ndarray:
     left = rng.integers(0, cards // 2, n)
     matched[each, left] = False
     np.put_along_axis(up, by_kind, matched.repeat(2, axis=1), axis=1)
-    states["up"] = packed(up, 1)
+    states["up"] = pack(up, 1)
     held = states["held"] = rng.random(n) < 0.5
     # A waiting card is hidden. A finished turn may have had any cards.
     states["first"] = np.where(held, by_kind[each, 2 * left], rng.integers(-1, cards, n))

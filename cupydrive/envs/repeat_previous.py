@@ -84,10 +84,10 @@ def unpack(packed: np.ndarray, bits: int) -> np.ndarray:
 
 
 def pack(numbers: np.ndarray, bits: int) -> np.ndarray:
-    """Pack (N, W * 32 / bits) integers into (N, W) words, lowest bits first."""
+    """Pack (N, up to W * 32 / bits) integers into (N, W) words, lowest bits first."""
     shifts = np.arange(0, 32, bits)
-    by_word = numbers.reshape(len(numbers), -1, len(shifts)).astype(np.int64)
-    return (by_word << shifts).sum(axis=-1).astype(np.uint32)
+    padded = np.pad(numbers.astype(np.int64), ((0, 0), (0, -numbers.shape[1] % len(shifts))))
+    return (padded.reshape(len(padded), -1, len(shifts)) << shifts).sum(axis=-1).astype(np.uint32)
 
 
 def draw_card(deck: np.ndarray, random: RandomStream) -> tuple[np.ndarray, np.ndarray]:
