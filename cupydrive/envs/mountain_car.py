@@ -82,23 +82,36 @@ def reset(p: Params, random: RandomStream) -> np.ndarray:
 
 
 def drive(
-    p: "Params | ContinuousParams", states: np.ndarray, push: np.ndarray
-) -> tuple[np.ndarray, ...]:
-    """Return position and velocity in float64, whether the wall stopped the car, and the margin."""
+    p: "Params | ContinuousParams", states: np.ndarray, push: np.ndarray, strength: float
+) -> cd.StepResult:
+    """Return the result of a step without its reward, for pushes (N,) in [-1, 1]."""
     position, velocity = (
         states["position"].astype(np.float64),
         states["velocity"].astype(np.float64),
     )
-    wanted = velocity + push - p.gravity * np.cos(3 * position)
+    wanted = velocity + push * strength - p.gravity * np.cos(3 * position)
     velocity = np.clip(wanted, -p.max_speed, p.max_speed)
     unlimited = position + velocity
     stopped = (unlimited <= p.min_position) & (velocity < 0)
-    return (
-        np.clip(unlimited, p.min_position, p.max_position),
-        np.where(stopped, 0.0, velocity),
-        stopped,
-        cd.nearest_decision(np.abs(unlimited - p.min_position), np.abs(velocity) / 0.07),
-        np.abs(wanted) > p.max_speed,
+    near_wall = cd.nearest_decision(np.abs(unlimited - p.min_position), np.abs(velocity) / 0.07)
+    position = np.clip(unlimited, p.min_position, p.max_position)
+    velocity = np.where(stopped, 0.0, velocity)
+    arrived = (position >= p.goal_position) & (velocity >= p.goal_velocity)
+    near_goal = cd.nearest_decision(
+        np.abs(position - p.goal_position), np.abs(velocity - p.goal_velocity) / 0.07
+    )
+    return cd.StepResult(
+        state={"position": position, "velocity": velocity},
+        reward={},
+        terminated=arrived,
+        events={
+            "arrived": arrived,
+            "stopped by the wall": stopped,
+            "speed at its limit": np.abs(wanted) > p.max_speed,
+            "pushed left": push < 0,
+            "pushed right": push > 0,
+        },
+        margin={"terminated": np.minimum(near_goal, near_wall), "velocity": near_wall},
     )
 
 
@@ -107,25 +120,10 @@ def step(
 ) -> cd.StepResult:
     """Step (N,) states. action["car"] is (N, 1)."""
     pushed = action["car"][:, 0] - 1
-    position, velocity, stopped, near_wall, limited = drive(p, states, pushed * p.force)
-    arrived = (position >= p.goal_position) & (velocity >= p.goal_velocity)
-    near_goal = cd.nearest_decision(
-        np.abs(position - p.goal_position), np.abs(velocity - p.goal_velocity) / 0.07
-    )
-    return cd.StepResult(
-        state={"position": position, "velocity": velocity},
-        reward={"car": -np.ones((len(position), 1))},
-        terminated=arrived,
-        events={
-            "arrived": arrived,
-            "stopped by the wall": stopped,
-            "speed at its limit": limited,
-            "pushed left": pushed < 0,
-            "pushed right": pushed > 0,
-            "not pushed": pushed == 0,
-        },
-        margin={"terminated": np.minimum(near_goal, near_wall), "velocity": near_wall},
-    )
+    result = drive(p, states, pushed, p.force)
+    result.reward["car"] = -np.ones((len(states), 1))
+    result.events["not pushed"] = pushed == 0
+    return result
 
 
 def observe(p: Params, states: np.ndarray, elapsed: np.ndarray) -> cd.Observation:

@@ -44,27 +44,10 @@ def step(
 ) -> cd.StepResult:
     """Step (N,) states. action["car"] is (N, 1, 1)."""
     given = action["car"][:, 0, 0].astype(np.float64)
-    position, velocity, stopped, near_wall, limited = drive(
-        p, states, np.clip(given, -1, 1) * p.power
-    )
-    arrived = (position >= p.goal_position) & (velocity >= p.goal_velocity)
-    near_goal = cd.nearest_decision(
-        np.abs(position - p.goal_position), np.abs(velocity - p.goal_velocity) / 0.07
-    )
-    near_end = np.minimum(near_goal, near_wall)
-    return cd.StepResult(
-        state={"position": position, "velocity": velocity},
-        reward={"car": (100.0 * arrived - 0.1 * given**2)[:, None]},
-        terminated=arrived,
-        events={
-            "arrived": arrived,
-            "stopped by the wall": stopped,
-            "speed at its limit": limited,
-            "pushed left": given < 0,
-            "pushed right": given > 0,
-        },
-        margin={"terminated": near_end, "reward.car": near_end[:, None], "velocity": near_wall},
-    )
+    result = drive(p, states, np.clip(given, -1, 1), p.power)
+    result.reward["car"] = (100.0 * result.terminated - 0.1 * given**2)[:, None]
+    result.margin["reward.car"] = result.margin["terminated"][:, None]
+    return result
 
 
 def heuristic(p: Params, obs: "torch.Tensor", group: str) -> tuple["torch.Tensor", ...]:
