@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium import spaces
 
 from cupydrive import spec as cd
-from cupydrive.envs.repeat_previous import pack, unpack
+from cupydrive.envs.repeat_previous import NETWORK, pack, unpack
 from cupydrive.random import RandomStream, below
 
 if TYPE_CHECKING:
@@ -219,12 +219,7 @@ SPEC = cd.EnvSpec(
         "num_envs": 512,
         "steps": 30_000_000,
         "ppo": {
-            "network": {
-                "hidden": (128,),
-                "core": {"kind": "gru", "size": 128},
-                "activation": "relu",
-                "shared": True,
-            },
+            "network": NETWORK,
             "learning_rate": ((0, 2e-3), (30_000_000, 1e-4)),
             "num_steps": 64,
             "gamma": 0.0,

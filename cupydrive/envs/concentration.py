@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium import spaces
 
 from cupydrive import spec as cd
-from cupydrive.envs.repeat_previous import pack, unpack
+from cupydrive.envs.repeat_previous import NETWORK, pack, unpack
 from cupydrive.random import RandomStream, below
 
 if TYPE_CHECKING:
@@ -201,12 +201,7 @@ SPEC = cd.EnvSpec(
             "num_envs": 64,
             "steps": 15_000_000,
             "ppo": {
-                "network": {
-                    "hidden": (128,),
-                    "core": {"kind": "gru", "size": 128},
-                    "activation": "relu",
-                    "shared": True,
-                },
+                "network": NETWORK,
                 "learning_rate": ((0, 3e-3), (15_000_000, 1e-4)),
                 "ent_coef": ((0, 0.005), (15_000_000, 0.001)),
             },
@@ -219,12 +214,7 @@ SPEC = cd.EnvSpec(
         "num_envs": 512,
         "steps": 60_000_000,
         "ppo": {
-            "network": {
-                "hidden": (256,),
-                "core": {"kind": "gru", "size": 128},
-                "activation": "relu",
-                "shared": True,
-            },
+            "network": {**NETWORK, "hidden": (256,)},
             "learning_rate": ((0, 2e-3), (60_000_000, 1e-4)),
             "num_steps": 104,
             "num_minibatches": 8,

@@ -275,17 +275,18 @@ def draw(canvas: "Canvas", p: Params, states: np.ndarray, elapsed: int) -> None:
     draw_cards(canvas, row, (0.3, 0.3, 15.7, 4.6), k - 1 if dealt[-1] >= k else -1, canvas.YELLOW)
 
 
+NETWORK = {  # the network of POPGym's games
+    "hidden": (128,),
+    "core": {"kind": "gru", "size": 128},
+    "activation": "relu",
+    "shared": True,
+}
 TRAINING: dict[str, Any] = {
     "num_envs": 64,
     "steps": 250_000,
     # Answers do not affect later steps.
     "ppo": {
-        "network": {
-            "hidden": (128,),
-            "core": {"kind": "gru", "size": 128},
-            "activation": "relu",
-            "shared": True,
-        },
+        "network": NETWORK,
         "learning_rate": 2e-3,
         "num_steps": 64,
         "num_minibatches": 8,
