@@ -17,13 +17,14 @@ import torch
 
 from cupydrive.errors import OrderError, ParameterError, TrainingError
 from cupydrive.executors import choose
-from cupydrive.inputs.arguments import checked_count, shown
+from cupydrive.inputs.arguments import shown
 from cupydrive.inputs.names import NotCopied
+from cupydrive.inputs.validation import validated
 from cupydrive.protocols import LearnerSettings, ParamValue, PolicySettings
 from cupydrive.spec import EnvSpec
 from cupydrive.terminal.progress import Silent
 from cupydrive.training.begin import begin, goal_of, refuse_for_run
-from cupydrive.training.config import check_players, resolve
+from cupydrive.training.config import TrainConfig, check_players, drop_none, resolve
 from cupydrive.training.loop import Loop, noted_interrupts
 from cupydrive.training.ranks import require_equal
 from cupydrive.training.run import Run
@@ -134,8 +135,9 @@ class RLModule(NotCopied, LightningModule):
                 "auto",
                 "RLModule",
             )
-            steps = None if steps is None else checked_count("RLModule", "steps", steps)
-            self.run, self.config, self.goal = env, env.config, goal_of(env, steps)
+            found: dict[str, Any] = validated("RLModule", TrainConfig, drop_none({"steps": steps}))
+            self.run, self.config = env, env.config
+            self.goal = goal_of(env, found.get("steps"))
         else:
             self.config = resolve(
                 env, algorithm, policies, params, call=RLModule, steps=steps, **given

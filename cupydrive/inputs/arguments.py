@@ -46,16 +46,9 @@ WORDS_OF_CPP = """
 """
 
 
-class _Short(reprlib.Repr):
-    """Short ``repr`` of any value, which truncates long and deep values and never raises."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.maxstring = self.maxother = 80
-        self.maxlist = self.maxtuple = self.maxdict = self.maxset = 6
-
-
-_SHORT = _Short()
+_SHORT = reprlib.Repr()  # truncates long and deep values and never raises
+_SHORT.maxstring = _SHORT.maxother = 80
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = _SHORT.maxset = 6
 
 
 @contextlib.contextmanager
@@ -128,15 +121,6 @@ def checked_int(
             f"{where}: {name} = {shown(value)} is out of range, expected {_within(low, high, unit)}"
         )
     return number
-
-
-def checked_count(where: str, name: str, value: Any, low: float = 1, high: float = 2**53) -> int:
-    """Validate a number of environment steps. Floats with an integer value, such as 2e6, are
-    accepted.
-    """
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return checked_int(where, name, value, low, high)
 
 
 def checked_float(
