@@ -337,7 +337,7 @@ class HostProgram:
 
 
 @lru_cache(maxsize=8)
-def _pool(workers: int, process: int | None = None) -> ThreadPoolExecutor:
+def _pool(workers: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(workers, thread_name_prefix="cupydrive")
 
 
