@@ -24,6 +24,7 @@ from cupydrive.errors import SpecError
 from cupydrive.inputs.kernels import as_text, read_kernel
 from cupydrive.inputs.tables import Table
 from cupydrive.protocols import EnvParams
+from cupydrive.random import below, unit
 from cupydrive.spec import EnvSpec, Group, constant_params
 
 # Templates of kernels/drive/bits.cuh.
@@ -443,14 +444,10 @@ def sample_action(
     if mask is not None and head < len(group.sizes):
         allowed = mask[..., group.first_choices[head] :][..., : group.sizes[head]]
         allowed = allowed | ~allowed.any(axis=-1, keepdims=True)
-        count = allowed.sum(axis=-1).astype(np.uint64)
-        # Select the allowed choice with index `wanted`.
-        wanted = ((words.astype(np.uint64) * count) >> np.uint64(32)).astype(np.int64)
+        wanted = below(words, allowed.sum(axis=-1))  # index among the allowed choices
         chosen = np.argmax(np.cumsum(allowed, axis=-1) > wanted[..., None], axis=-1)
         return chosen.astype(group.action_dtype)
     if head >= len(group.sizes):
         low, high = (bound[head] for bound in group.action_bounds)
-        span = np.float32(high - low)
-        return low + span * ((words >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24))
-    chosen = (words.astype(np.uint64) * np.uint64(group.sizes[head])) >> np.uint64(32)
-    return chosen.astype(group.action_dtype)
+        return low + np.float32(high - low) * unit(words)
+    return below(words, group.sizes[head]).astype(group.action_dtype)
