@@ -19,7 +19,7 @@ from conftest import optional, python_path, run_python
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = run_notebooks.lessons()
 # parameters of any lesson that has them
-SMALL = {"STEPS": 4_000, "FEW": 4_000, "RUNS": 1, "TRIALS": 4, "MARK": 1}
+SMALL = {"STEPS": 4_000, "FEW": 4_000, "RUNS": 1, "TRIALS": 4, "REWARD_THRESHOLD": 1}
 SET_UP = 0  # which code cell that is
 SECONDS = 120
 each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
