@@ -334,7 +334,7 @@ def animation(
     images: Iterator[Image.Image] = (Image.fromarray(frame) for frame in frames)
     options = {"save_all": True, "loop": 0}
     if suffix == ".gif":
-        images = timed(one_palette(images, colors), fps)
+        images = with_durations(one_palette(images, colors), fps)
     else:
         options |= {"duration": round(1000 / fps), "quality": 60, "method": 4}
     content = io.BytesIO()
@@ -343,7 +343,7 @@ def animation(
     return content.getvalue()
 
 
-def timed(images: Iterable[Image.Image], fps: int) -> Iterator[Image.Image]:
+def with_durations(images: Iterable[Image.Image], fps: int) -> Iterator[Image.Image]:
     """Yield images with durations in whole hundredths of a second, the unit of a ``.gif``.
 
     Durations differ by at most one unit, so that their sum is exact to half a unit.
