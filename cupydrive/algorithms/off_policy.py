@@ -23,7 +23,7 @@ from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import as_torch, make_call, zeros
 from cupydrive.playing.inference import DeterministicPolicy
 from cupydrive.playing.players import ModulePlayer
-from cupydrive.playing.policy import Gaussian, first_agent, mlp
+from cupydrive.playing.policy import Gaussian, first_agent, mlp, require_range
 from cupydrive.playing.rollout import Rollout
 from cupydrive.protocols import Player
 from cupydrive.spec import Group
@@ -36,7 +36,7 @@ ALIGNED_NUMBERS = 64  # floats, 256 bytes, the alignment of allocations
 
 
 def require_floats(algorithm: str, group: Group) -> None:
-    """Raise ``ParameterError`` unless actions are a Box, and observations are rows of floats.
+    """Raise ``ParameterError`` unless actions are a Box with ranges, and observations are floats.
 
     Args:
         algorithm: Name of the algorithm.
@@ -47,6 +47,7 @@ def require_floats(algorithm: str, group: Group) -> None:
             f"{algorithm} needs a Box of actions, but group {group.name!r} has "
             f"{group.action_space}. Use PPO or A2C"
         )
+    require_range(algorithm, group)
     if group.obs_dtype != "float32":
         raise ParameterError(
             f"{algorithm} needs observations of float32, but those of group {group.name!r} are "

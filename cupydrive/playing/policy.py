@@ -429,6 +429,25 @@ def first_state(
     return zeros(device, rows, agents, policy.state_size) if policy.state_size else None
 
 
+def require_range(what: str, group: Group) -> None:
+    """Raise ``ParameterError`` unless each value of a ``Box`` has a finite range above 0.
+
+    Args:
+        what: What scales actions by their range, for the message.
+        group: The ``Group``.
+    """
+    with np.errstate(over="ignore"):
+        span = group.box.high - group.box.low
+    wrong = np.flatnonzero(~((span > 0) & np.isfinite(span)))
+    if wrong.size:
+        k = wrong[0]
+        raise ParameterError(
+            f"{what} scales actions by high - low, which is {span[k]:g} in entry {k} of the Box of "
+            f"group {group.name!r}, expected a finite number above 0. Change the Box, or use PPO "
+            f"or A2C with distribution='gaussian'"
+        )
+
+
 def make_distribution(group: Group, kind: str = "auto") -> Distribution:
     """Return the distribution over a group's actions.
 
@@ -451,6 +470,8 @@ def make_distribution(group: Group, kind: str = "auto") -> Distribution:
             f"group {group.name!r} has actions {group.action_space}: its distribution can be "
             f"{' or '.join(fitting)}, not {kind!r}"
         )
+    if kind == "squashed":
+        require_range("distribution='squashed'", group)
     if not group.continuous:
         return Categorical(group)
     return (Mixed if group.sizes else Gaussian)(group, kind == "squashed")

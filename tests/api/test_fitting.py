@@ -4,10 +4,13 @@ population, of a sweep's values.
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 import cupydrive as cd
+from cupydrive import envs
 from cupydrive.errors import CupydriveError, MemoryLimitError, ParameterError, TrainingError
 from cupydrive.training.config import check_players, resolve
 
@@ -67,6 +70,22 @@ def test_a_later_member_that_does_not_fit_is_named_before_the_first_is_trained(c
     untrained(
         "cartpole", GOOD, members=[{}, {"num_steps": 16}, change], out=tmp_path / "new", match=match
     )
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [(cd.PPO(distribution="squashed"), "distribution='squashed'"), (cd.DDPG(), "DDPG")],
+)
+@pytest.mark.parametrize(("high", "span"), [(0.5, "0"), (3e38, "inf")])
+def test_actions_are_scaled_by_a_finite_range_above_0(settings, what, high, span, tmp_path):
+    def groups(p):
+        low, up = np.array([-1, 0.5 if span == "0" else -3e38]), np.array([1, high])
+        box = spaces.Box(low.astype(np.float32), up.astype(np.float32))
+        return (cd.Group("pole", 1, 3, box),)
+
+    match = rf"{what} scales actions by high - low, which is {span} in entry 1 .*'pole'"
+    spec = replace(envs.get("pendulum"), groups=groups, display=cd.Display())
+    untrained(spec, settings, out=tmp_path / "new", match=match)
 
 
 def test_a_later_member_that_does_not_fit_into_memory_is_named(tmp_path):
