@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
 
@@ -123,12 +122,13 @@ class DistributedRanks(Ranks):
 
     def gather_bytes(self, content: bytes) -> list[bytes]:
         """See ``Ranks``."""
-        from torch import distributed
-
-        found: list[Any] = [None] * self.size
-        with lost_ranks():
-            distributed.all_gather_object(found, content)
-        return found
+        device = exchange_device()
+        sizes = self.gather(torch.tensor([len(content)], device=device)).view(-1).tolist()
+        padded = torch.zeros(max(sizes), dtype=torch.uint8, device=device)
+        if content:
+            padded[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+        found = self.gather(padded).cpu().numpy()
+        return [row[:size].tobytes() for row, size in zip(found, sizes, strict=True)]
 
 
 def current_ranks() -> Ranks:
