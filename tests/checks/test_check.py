@@ -109,6 +109,7 @@ class Wind:
     max_episode_steps: int = cd.param(40, "Time limit.", low=1)
 
 
+@pytest.mark.full
 def test_floats_are_drawn_around_the_value_of_a_case_and_only_zeros_are_reported():
     def blown(p, states, action, elapsed, random):
         n = len(states)

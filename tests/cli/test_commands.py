@@ -99,6 +99,7 @@ def test_past_snapshots_of_groups_can_play(tmp_path, capsys):
     assert "--pool runner and --heuristic runner" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_options_with_several_values_add_up(tmp_path):
     out = tmp_path / "run"
     small = f"--num-envs 8 --steps 64 --device cpu --out {out}"

@@ -283,6 +283,7 @@ def twins():
 TWIN = {"num_steps": 8, "num_minibatches": 1, "hidden": (8,)}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("settings", [cd.PPO(**TWIN), cd.PQN(**TWIN)])
 def test_a_group_without_masks_shares_a_policy_with_one_that_has_them(settings, twins):
     """All its choices are allowed, while acting and learning, with both backends."""
