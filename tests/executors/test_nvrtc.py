@@ -16,7 +16,7 @@ from cupydrive.algorithms import A2C, PPO
 from cupydrive.algorithms.architecture import GRU, MinGRU, Network
 from cupydrive.algorithms.kernels import tensor
 from cupydrive.algorithms.kernels.gradients import Task, exact_forward_unit, exact_gradient_unit
-from cupydrive.algorithms.kernels.layout import NetworkLayout
+from cupydrive.algorithms.kernels.layout import OBSERVED_BITS, NetworkLayout
 from cupydrive.algorithms.kernels.play import play_unit, policies_of
 from cupydrive.algorithms.kernels.resident import GROUP_RESIDENT, group_bytes
 from cupydrive.codegen.diagnostics import NVRTC_WARNINGS, explain_compile_error
@@ -214,6 +214,8 @@ FILES = [
     ("learn/wide/wide_forward", (*NETWORK, ("ROWS", 16), *DRAWN), WIDTHS + head_sizes((3, 7))),
     ("learn/wide/wide_gradient", TILED, WIDTHS + head_sizes((3, 7))),
     ("learn/wide/wide_sums", TILED, WIDTHS + head_sizes((3, 7))),
+    ("learn/wide/wide_gradient", TILED, WIDTHS + head_sizes((3, 7)) + "\n" + OBSERVED_BITS),
+    ("learn/wide/wide_sums", TILED, WIDTHS + head_sizes((3, 7)) + "\n" + OBSERVED_BITS),
     ("learn/mma/tensor_gradient", TILED, WIDTHS + head_sizes((3, 7))),
     ("learn/mma/tensor_gradient", NO_HIDDEN_LAYER, NO_WIDTHS + head_sizes((3, 7))),
     (

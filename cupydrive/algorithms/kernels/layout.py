@@ -29,6 +29,7 @@ from cupydrive.playing.policy import (
 from cupydrive.protocols import Executor
 from cupydrive.spec import Group
 
+OBSERVED_BITS = "#define OBSERVED OBSERVED_BITS\n"  # of `observed` below
 Constants = Sequence[tuple[str, int]]  # names and values of compile-time constants
 
 ONE_MEMBER_ROWS = 32
@@ -189,7 +190,7 @@ def observed_rows(group: Group, one_hot: bool) -> str:
     if group.obs_dtype == "float32":
         return ""
     if group.bits:
-        return "#define OBSERVED OBSERVED_BITS\n"
+        return OBSERVED_BITS
     if one_hot:
         return f"#define OBSERVED OBSERVED_ONE_HOT\n#define OBS_VALUES {group.values[0]}\n"
     return f"#define OBSERVED OBSERVED_BYTES\n#define OBS_HIGH {float(group.obs_high)!r}f\n"

@@ -22,6 +22,7 @@ from cupydrive.algorithms.kernels.gradients import (
     Task,
 )
 from cupydrive.algorithms.kernels.layout import (
+    OBSERVED_BITS,
     PAD,
     PARTS,
     Distribution,
@@ -92,7 +93,9 @@ def stages(executor: Executor) -> int:
 def row_entries(layout: NetworkLayout) -> int:
     """Return the number of stored entries per row."""
     outputs = (2 * sum(map(padded, tower[1:-1])) + padded(tower[-1]) for tower in layout.towers)
-    return padded(layout.towers[0][0]) + sum(outputs)
+    obs_dim = layout.towers[0][0]
+    bits = layout.observed == OBSERVED_BITS
+    return (2 * -(-obs_dim // 32) if bits else padded(obs_dim)) + sum(outputs)
 
 
 def wide_rows_at_once(layout: NetworkLayout, rows: int) -> int:

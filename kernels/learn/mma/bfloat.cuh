@@ -20,6 +20,13 @@ DEVICE u32 pair(float first, float second) {
 #endif
 DEVICE float first_of(u32 word) { return math::from_bits(word << 16); }
 DEVICE float second_of(u32 word) { return math::from_bits(word & 0xffff0000u); }  // mutant(constant): below the rounding to bfloat
+// Eight numbers of 16 bytes, and bits [0, 8) of `bits` as such numbers.
+struct alignas(16) MAY_ALIAS Eight { u32 pairs[4]; };
+DEVICE Eight eight_bits(const u32 bits) {
+  Eight to;
+  UNROLL for (int j = 0; j < 4; ++j) to.pairs[j] = ((bits >> 2 * j & 1u) | (bits >> (2 * j + 1) & 1u) << 16) * 0x3f80u;
+  return to;
+}
 DEVICE float rounded(const float x) { return first_of(pair(x, 0.0f)); }  // to bfloat16
 
 // Entry (n, k) of a layer's weights (OUT, IN), or 0 outside of them.

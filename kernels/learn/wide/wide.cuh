@@ -173,14 +173,21 @@ DEVICE void put_observations(const Team team, WideTower<T>& tower, const float* 
   for (int i : team.each(ROWS * OBS_ACROSS)) {
     const int m = i / OBS_ACROSS, first = i % OBS_ACROSS * OBS_AT_ONCE;
     const Observed* const row = row_at(m);
-    const auto put = [&](int d, float x) INLINED { to.row(m)[d] = normalize_entry(x, center, scale, d); };
-    if (row == nullptr) for (int d = first; d < OBS && d < first + OBS_AT_ONCE; ++d) put(d, 0.0f);
-    else each_at_once(row, first, put);
+    Eight eight{};
+#if OBSERVED == OBSERVED_BITS
+    if (row != nullptr) eight = eight_bits(row[first / 32] >> first % 32);
+#else
+    float x[OBS_AT_ONCE] = {};
+    const auto put = [&](int d, float entry) INLINED { x[d - first] = normalize_entry(entry, center, scale, d); };
+    if (row != nullptr) each_at_once(row, first, put);
+    UNROLL for (int j = 0; j < 4; ++j) eight.pairs[j] = pair(x[2 * j], x[2 * j + 1]);
+#endif
+    *(Eight*)(to.row(m) + first) = eight;
   }
 #endif
   // Clear the padding.
   for (int m : team.each(ROWS)) {
-    for (int d = OBS; d < padded(OBS); ++d) to.row(m)[d] = 0.0f;
+    for (int d = OBS_ACROSS * OBS_AT_ONCE; d < padded(OBS); ++d) to.row(m)[d] = 0.0f;
   }
 }
 

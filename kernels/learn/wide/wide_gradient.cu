@@ -38,7 +38,15 @@ template <int T> DEVICE void learn_tower(const WideLearn& about, const Team team
   team.sync();  // rows are written before other threads read them
   put_observations(team, tower, call.center, call.scale, [&](int m) INLINED { return observation_of(call, work.tile.row[m]); });
   team.sync();  // observations are written before they are read
-  if constexpr (T == 0) store_matrix(team, tower.observations(), about.rows + first * padded(OBS));
+  if constexpr (T == 0 && STORES_BITS) {
+    Observed* const to = (Observed*)about.rows + first * OBS_WORDS;
+    for (int i : team.each(ROWS * OBS_WORDS)) {
+      const Observed* const row = observation_of(call, work.tile.row[i / OBS_WORDS]);
+      if (row != nullptr) to[i] = row[i % OBS_WORDS];
+    }
+  } else if constexpr (T == 0) {
+    store_matrix(team, tower.observations(), about.rows + first * padded(OBS));
+  }
 
   Transition row[OWN_ROWS];
   bool there[OWN_ROWS];

@@ -1,12 +1,13 @@
 // wide_rows.cuh -- Memory that wide_gradient.cu writes and wide_sums.cu reads.
 //
-// Matrices of `capacity` rows in bfloat16: normalized observations, then for each layer of each tower its outputs, if it is hidden,
-// and the gradients w.r.t. them.
+// Matrices of `capacity` rows: observations as bits or normalized in bfloat16, then in bfloat16 for each layer of each tower its
+// outputs, if it is hidden, and the gradients w.r.t. them.
 // call: kernel arguments (drive/launch.cuh).
 #pragma once
 #include "drive/halves.cuh"
 #include "learn/layers.cuh"
 #include "learn/minibatches.cuh"
+#include "learn/observed.cuh"
 
 struct WideLearn {
   int from, count;                // rows of the minibatch that this launch processes: [from, from + count)
@@ -20,9 +21,12 @@ struct WideLearn {
   const bf16* fragments;
 };
 
+constexpr bool STORES_BITS = OBSERVED == OBSERVED_BITS;
+constexpr int OBS_WORDS = (OBS + 31) / 32;  // of bits
+
 // Columns of all matrices before the outputs of layer (tower, layer), or before the gradients w.r.t. them.
 constexpr int columns_before(const bool gradients, const int tower, const int layer) {
-  int sum = padded(WIDTH[0][0]);
+  int sum = STORES_BITS ? 2 * OBS_WORDS : padded(OBS);
   for (int t = 0; t <= tower; ++t) {
     for (int l = 0; l < (t < tower ? LAYERS : layer); ++l) sum += (l < LAYERS - 1 ? 2 : 1) * padded(WIDTH[t][l + 1]);
   }

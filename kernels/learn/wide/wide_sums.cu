@@ -22,6 +22,24 @@ constexpr int TILES = count_tiles();
 
 struct Workspace { alignas(16) bf16 slabs[STAGES][SLAB * (MOST_OUT + MOST_IN + 2 * SKEW)]; };
 
+// Bits of SLAB rows of N entries of an observation. A thread loads its own, and expands them a stage later.
+template <int N> struct BitsAhead {
+  static constexpr int ACROSS = N / 8, COUNT = SLAB * ACROSS;  // of eight entries
+  u32 of[own_count(COUNT)];
+
+  // first: first row. n: first entry. If not `there`, bits are 0.
+  DEVICE void load(const Team team, const WideLearn& call, const int first, const bool there, const int n) {
+    FOR_OWN(team, k, i, COUNT) {
+      const int row = first + i / ACROSS, entry = n + i % ACROSS * 8;
+      const bool exists = there && row < call.count && entry < OBS;
+      of[k] = exists ? ((const u32*)call.rows)[(size_type)row * OBS_WORDS + entry / 32] >> entry % 32 : 0u;
+    }
+  }
+  DEVICE void store(const Team team, const Matrix<N> to) const {
+    FOR_OWN(team, k, i, COUNT) *(Eight*)(to.row(i / ACROSS) + i % ACROSS * 8) = eight_bits(of[k]);
+  }
+};
+
 // Compute split `number` of the tile that begins at (m, n) of a layer's weights.
 template <class Here>
 DEVICE void sum_tile(const WideLearn& call, const Team team, Workspace& work, const int number, const int m, const int n) {
@@ -33,15 +51,23 @@ DEVICE void sum_tile(const WideLearn& call, const Team team, Workspace& work, co
   const int begin = split_begin(number, slabs, splits), end = split_begin(number + 1, slabs, splits);
   const auto left = [&](int slab) INLINED { return Matrix<M>{work.slabs[(slab - begin) % STAGES]}; };
   const auto right = [&](int slab) INLINED { return Matrix<N>{work.slabs[(slab - begin) % STAGES] + SLAB * (M + SKEW)}; };
+  constexpr bool BITS = L == 0 && STORES_BITS;
+  BitsAhead<BITS ? N : 8> bits;
+  const auto load_bits = [&](const int slab) INLINED { bits.load(team, call, slab * SLAB, slab < end, n); };
+  if constexpr (BITS) load_bits(begin);
   // Prefetch one stage.
   const auto load = [&](const int slab) INLINED {
+    if constexpr (BITS) {
+      bits.store(team, right(slab));
+      load_bits(slab + 1);
+    }
     if (slab < end) {
       for (int i : team.each(SLAB * M / 8)) {
         const int row = slab * SLAB + i / (M / 8), k = i % (M / 8) * 8;
         const bool there = row < call.count && m + k < Here::OUT_PAD;
         copy_async(left(slab).row(i / (M / 8)) + k, out_grad + (size_type)row * Here::OUT_PAD + m + k, there);
       }
-      for (int i : team.each(SLAB * N / 8)) {
+      for (int i : team.each(BITS ? 0 : SLAB * N / 8)) {
         const int row = slab * SLAB + i / (N / 8), k = i % (N / 8) * 8;
         const bool there = row < call.count && n + k < Here::IN_PAD;
         copy_async(right(slab).row(i / (N / 8)) + k, inputs + (size_type)row * Here::IN_PAD + n + k, there);

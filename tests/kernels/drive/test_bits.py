@@ -154,10 +154,13 @@ def test_kernels_learn_the_same_bits_as_from_floats(count, dtype, shape, network
         assert torch.equal(weight, other[name])
 
 
-def learnt(dtype, network, device, num_envs=8):
+def learnt(dtype, network, device, num_envs=8, shape=lamps.SHAPE):
     """Return weights that kernels have learnt from rows of ``dtype`` and from equal floats."""
-    settings, shape = cd.PPO(num_steps=8, num_minibatches=2, network=network), (3, 5, 3)
-    specs = lamps.lamps(1, dtype), lamps.lamps(1, "float32", lamps.FLOATS[dtype], shape)
+    settings = cd.PPO(num_steps=8, num_minibatches=2, network=network)
+    specs = (
+        lamps.lamps(1, dtype, image=shape),
+        lamps.lamps(1, "float32", lamps.FLOATS[dtype], shape),
+    )
     options = SMALL | {"device": device, "num_envs": num_envs, "steps": 64 * num_envs}
     runs = [cd.train(spec, settings, **options, backend="kernels") for spec in specs]
     assert all("by kernels, bfloat16" in run.backends["eye"] for run in runs)
@@ -173,6 +176,15 @@ WAYS = {"block": TENSOR, "groups": BY_GROUPS, "wide": WIDE, "parts": LAYERWISE_T
 def test_tensor_cores_learn_the_same_bits_as_from_floats(dtype, way, monkeypatch):
     monkeypatch.setattr(choice, "EXACT", WAYS[way])  # a CPU has these kernels for tests alone
     one, other = learnt(dtype, cd.Network(), "cpu")
+    for name, weight in one.items():
+        assert torch.equal(weight, other[name])
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8"])
+@pytest.mark.parametrize("shape", [(10, 10, 3), (9, 11, 2)])  # in parts that begin inside words
+def test_so_do_layers_that_are_cut_into_parts(dtype, shape, monkeypatch):
+    monkeypatch.setattr(choice, "EXACT", WIDE)
+    one, other = learnt(dtype, cd.Network(hidden=(144, 16)), "cpu", shape=shape)
     for name, weight in one.items():
         assert torch.equal(weight, other[name])
 
