@@ -301,8 +301,8 @@ class Network(Described):
         activation: ``tanh``, ``relu``, ``silu`` or ``gelu``, after each convolution and hidden
             layer.
         shared: Use one network with two outputs for actor and critic, instead of two networks.
-        layer_norm: Apply layer normalization before each activation of a hidden layer (Ba et al.
-            2016).
+        layer_norm: Apply layer normalization before each activation (Ba et al. 2016): over the
+            units of a hidden layer, and over the channels of each position after a convolution.
         one_hot: One-hot encode observations of uint8. Value v of a channel, the last axis, becomes
             ``obs_high`` + 1 entries, of which entry v is 1. Values above ``obs_high`` give zeros.
     """

@@ -1,4 +1,4 @@
-"""Convolutions of channels-last images as ordinary torch modules."""
+"""Convolutions of channels-last images, and their normalization, as ordinary torch modules."""
 
 from __future__ import annotations
 
@@ -49,3 +49,18 @@ class Convolution(nn.Module):
         kernels = self.weight.view(-1, self.kernel, self.kernel, self.image[2])
         out = functional.conv2d(images, kernels.permute(0, 3, 1, 2), self.bias, self.stride)
         return out.permute(0, 2, 3, 1).flatten(1)
+
+
+class ChannelNorm(nn.LayerNorm):
+    """Layer normalization over the channels of each position, for rows (B, H * W * channels).
+
+    Args:
+        channels: Number of channels.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels, dtype=torch.float32, device="cpu")
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """Normalize rows (B, H * W * channels)."""
+        return super().forward(rows.unflatten(1, (-1, len(self.weight)))).flatten(1)

@@ -24,7 +24,7 @@ from torch.nn import functional
 from cupydrive.codegen.source import assemble_file, box_bounds, head_sizes
 from cupydrive.errors import ParameterError
 from cupydrive.executors.interop import zeros
-from cupydrive.playing.convolution import Convolution
+from cupydrive.playing.convolution import ChannelNorm, Convolution
 from cupydrive.playing.inference import (
     BoxPolicy,
     DiscretePolicy,
@@ -159,7 +159,9 @@ def encoder(
     """
     layers: list[nn.Module] = []
     for layer in network.convolutions(obs_shape):
-        layers += [Convolution(layer, initial, generator), ACTIVATIONS[network.activation]()]
+        layers.append(Convolution(layer, initial, generator))
+        layers += [ChannelNorm(layer.channels)] * network.layer_norm
+        layers.append(ACTIVATIONS[network.activation]())
     sizes = network.inputs(obs_shape), *network.hidden, *outputs
     about = network.activation, last_gain, initial, generator, network.layer_norm
     return nn.Sequential(*layers, *mlp(sizes, *about))

@@ -227,12 +227,12 @@ FILES = [
     ("learn/mma/gru", (("SIZE", 64),), ""),
     (
         "learn/mma/conv",
-        (*IMAGES, ("OUT", 20), ("ROWS", 64), ("STAGED_BYTES", 4096)),
+        (*IMAGES, ("OUT", 20), ("ROWS", 64), ("STAGED_BYTES", 4096), ("ACTIVATED", 0)),
         "#define OBSERVED OBSERVED_BITS\n",
     ),
     (
         "learn/mma/conv",
-        (*IMAGES, ("OUT", 20), ("ROWS", 64), ("STAGED_BYTES", 4096)),
+        (*IMAGES, ("OUT", 20), ("ROWS", 64), ("STAGED_BYTES", 4096), ("ACTIVATED", 1)),
         "#define OBSERVED OBSERVED_ONE_HOT\n#define OBS_VALUES 3\n",
     ),
     (
@@ -254,13 +254,14 @@ FILES = [
     ),
     (
         "learn/layerwise/norm",
-        (("WIDTH", 20), ("STRIDE", 32), ("RELU", 0), *NORM, *SEQUENCES),
+        (("WIDTH", 20), ("POSITIONS", 12), ("STRIDE", 240), ("RELU", 0), *NORM, *SEQUENCES),
         "#define HALF 0",
     ),
     (
         "learn/layerwise/norm",
         (
             ("WIDTH", 300),
+            ("POSITIONS", 1),
             ("STRIDE", 304),
             ("RELU", 0),
             ("HEAD", 6),

@@ -4,8 +4,7 @@ jitted function.
 Written from Gallici et al. 2024 and the published settings of purejaxql: LayerNorm after each layer,
 convolutions included, He's normal weights, MinAtar's observations divided by 255, an episode that
 ends at a time limit as at a failure. Alike: task, environments, steps, sizes of layers, epochs,
-minibatches. Not alike: JAX's own random numbers and precision of matrix products. Our convolutions
-have no LayerNorm.
+minibatches. Not alike: JAX's own random numbers and precision of matrix products.
 
 ``--cases training`` times iterations. ``--cases curves`` trains ten seeds side by side for each of
 ``--envs`` and prints their mean episode returns as JSON.

@@ -188,17 +188,20 @@ class ConvPart(LinearPart):
         number: Index of the layer.
         layer: Sizes of the layer.
         observes: Whether it reads observations.
+        activated: Whether an activation follows. If not, a normalization does.
     """
 
     path = "layerwise/conv"
     rows = ("in", "out", "out_grad", "in_grad")
     team_rows = PATCHES
 
-    def __init__(self, task: Task, number: int, layer: ConvLayer, observes: bool) -> None:
+    def __init__(
+        self, task: Task, number: int, layer: ConvLayer, observes: bool, activated: bool
+    ) -> None:
         self.layer = layer
         names = "IMAGE_HEIGHT", "IMAGE_WIDTH", "CHANNELS", "SPAN", "STRIDE", "ABREAST"
         sizes = list(zip(names, (*layer.image, layer.kernel, layer.stride, ABREAST), strict=True))
-        super().__init__(task, range(number, number + 1), observes, activated=True, sizes=sizes)
+        super().__init__(task, range(number, number + 1), observes, activated, sizes=sizes)
         self.inputs, self.outputs = padded(math.prod(layer.image)), padded(math.prod(layer.out))
         self.work *= layer.positions
 
@@ -322,33 +325,35 @@ class Ends:
 
 
 class Norm(PartKernels):
-    """Layer normalization and activation of a hidden layer: ``kernels/learn/layerwise/norm.cu``.
+    """Layer normalization and activation of a layer: ``kernels/learn/layerwise/norm.cu``.
 
     Args:
         task: ``Task`` of the policy: network, loss, sizes and executor.
         layer: Index of its gains and biases among the layers.
+        positions: Positions of a convolution, each of which is normalized. 1 for a hidden layer.
     """
 
-    def __init__(self, task: Task, layer: int) -> None:
+    def __init__(self, task: Task, layer: int, positions: int = 1) -> None:
         layout = task.layout
         assert isinstance(layout, LayerwiseLayout)
-        self.task, self.width = task, layout.layers[layer][1]
-        self.outputs = padded(self.width)
+        self.task, self.width, self.positions = task, layout.layers[layer][1], positions
         self.forward_at, _, self.gradient_at = layout.places(layer)
+        sizes = self.width, positions, padded(positions * self.width)
         sums = PAD, PAD * self.width, layout.gradient
-        self.unit = norm_unit(task, self.width, self.outputs, sums, half=False)
+        self.unit = norm_unit(task, sizes, sums, half=False)
 
     def gains(self, packed: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return gains and biases by name."""
         own = packed[self.forward_at :]
-        return {"gain": own, "bias": own[self.outputs :]}
+        return {"gain": own, "bias": own[padded(self.width) :]}
 
     def acting(
         self, rows: int, x: torch.Tensor, out: torch.Tensor, packed: torch.Tensor
     ) -> KernelLaunch:
         """Return the launch of ``rows`` rows."""
         pointers = {"in": x, "out": out, **self.gains(packed)}
-        return normalizing(self.task.executor, self.program, rows, self.width, pointers)
+        about = rows * self.positions, self.width
+        return normalizing(self.task.executor, self.program, *about, pointers)
 
     def learning(
         self, slots: Slots, x: torch.Tensor, out: torch.Tensor, out_grad: torch.Tensor
@@ -358,15 +363,15 @@ class Norm(PartKernels):
         The latter compute the gradients of ``x`` from those of ``out`` in place.
         """
         packed, partial_sums = slots.shared["packed"], slots.shared["partial_sums"].view(-1)
-        pointers = {"in": x, "out": out, "out_grad": out_grad, "moments": slots.zeros(2)}
+        moments = slots.zeros(2 * self.positions)
+        pointers = {"in": x, "out": out, "out_grad": out_grad, "moments": moments}
         pointers |= {**self.gains(packed), "partial_sums": partial_sums[self.gradient_at :]}
-        return norm_launches(self.program, slots, self.width, pointers)
+        return norm_launches(self.program, slots, (self.width, self.positions), pointers)
 
 
 def norm_unit(
     task: Task,
-    width: int,
-    stride: int,
+    sizes: tuple[int, int, int],
     sums: tuple[int, int, int],
     half: bool,
     head: tuple[int, int] = (0, 0),
@@ -375,8 +380,7 @@ def norm_unit(
 
     Args:
         task: ``Task`` of the policy: network, loss, sizes and executor.
-        width: Entries of a row.
-        stride: Stride of rows, in entries.
+        sizes: Entries of a position, positions of a row, and stride of rows in entries.
         sums: Stride between the sums of consecutive gains, offset of the sums of biases, and stride
             between consecutive splits.
         half: Whether rows are bfloat16.
@@ -384,8 +388,7 @@ def norm_unit(
     """
     names = ("HEAD", "HEAD_STRIDE", "GAIN_STRIDE", "BIASES_AT", "TOTAL_FLOATS")
     constants = (
-        ("WIDTH", width),
-        ("STRIDE", stride),
+        *zip(("WIDTH", "POSITIONS", "STRIDE"), sizes, strict=True),
         ("RELU", task.layout.relu),
         *zip(names, (*head, *sums), strict=True),
         *sequence_constants(task),
@@ -395,7 +398,7 @@ def norm_unit(
 
 
 def norm_rows(executor: Executor) -> int:
-    """Return the number of rows of a team of ``norm.cu``."""
+    """Return the number of positions of a team of ``norm.cu``."""
     return NORM_ROWS if executor.name == "cpu" else 1
 
 
@@ -406,7 +409,7 @@ def normalizing(
     width: int,
     pointers: Mapping[str, torch.Tensor | None],
 ) -> KernelLaunch:
-    """Return the launch of the forward pass of ``rows`` rows of ``width`` entries."""
+    """Return the launch of the forward pass of ``rows`` positions of ``width`` entries."""
     about = -(-rows // norm_rows(executor)), rows * width
     names = "skip", "in", "out", "moments", "gain", "bias", "head", "head_bias", "outputs"
     given = {name: pointers.get(name) for name in names}
@@ -414,31 +417,33 @@ def normalizing(
     return KernelLaunch(program, "normalize", *about, given, ints)
 
 
-def norm_tile(slots: Slots, half: bool) -> int:
-    """Return the number of rows of a team of ``norm.cu`` in the backward pass."""
-    fewest = -(-slots.rows // NORM_PIECES) if half else 1
+def norm_tile(slots: Slots, positions: int, half: bool) -> int:
+    """Return the number of positions of a team of ``norm.cu`` in the backward pass."""
+    fewest = -(-slots.rows * positions // NORM_PIECES) if half else 1
     return max(fewest, norm_rows(slots.task.executor))
 
 
 def norm_launches(
     program: Program,
     slots: Slots,
-    width: int,
+    sizes: tuple[int, int],
     pointers: Mapping[str, torch.Tensor | None],
     head: Mapping[str, torch.Tensor] | None = None,
     half: bool = False,
 ) -> tuple[KernelLaunch, list[KernelLaunch]]:
     """Return the launch of ``norm.cu`` in the forward pass, and those of the backward pass.
 
-    ``head`` has the tensors of the network's outputs, if the forward pass computes them. With
-    ``half`` rows are bfloat16, and ``partial_sums`` have sums for each tile of rows.
+    ``sizes`` are the entries of a position and the positions of a row. ``head`` has the tensors of
+    the network's outputs, if the forward pass computes them. With ``half`` rows are bfloat16, and
+    ``partial_sums`` have sums for each tile of positions.
     """
-    executor, work = slots.task.executor, slots.rows * width
+    executor, (width, positions) = slots.task.executor, sizes
+    rows = slots.rows * positions
     forward = {"skip": slots.shared["skip"], **pointers, **(head or {})}
-    there = normalizing(executor, program, slots.rows, width, forward)
-    tile, segments = norm_tile(slots, half), slots.splits * -(-width // NORM_CHAINS)
+    there = normalizing(executor, program, rows, width, forward)
+    tile, segments = norm_tile(slots, positions, half), slots.splits * -(-width // NORM_CHAINS)
     sums, back = (
-        KernelLaunch(program, kernel, elements, work, pointers, {"tile": tile}, slots.learn)
-        for kernel, elements in (("gradient", segments), ("backwards", -(-slots.rows // tile)))
+        KernelLaunch(program, kernel, elements, rows * width, pointers, {"tile": tile}, slots.learn)
+        for kernel, elements in (("gradient", segments), ("backwards", -(-rows // tile)))
     )
     return there, [back] if half else [sums, back]

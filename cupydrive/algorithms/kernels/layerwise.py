@@ -36,7 +36,7 @@ from cupydrive.algorithms.kernels.layers import (
     Slots,
     take_unit,
 )
-from cupydrive.algorithms.kernels.layerwise_layout import LayerwiseLayout
+from cupydrive.algorithms.kernels.layerwise_layout import LayerwiseLayout, encoder_layers
 from cupydrive.algorithms.kernels.layout import ONE_MEMBER_ROWS, PAD, observed_rows
 from cupydrive.algorithms.kernels.learner import KernelLearner, initial_unit
 from cupydrive.algorithms.kernels.statistics import statistics_unit
@@ -65,11 +65,12 @@ class EncoderKernels:
         self.task = task
         self.parts: list[tuple[LinearPart, Norm | None]] = []
         network, first = task.layout.network, layers.start
-        convolutions = network.convolutions(task.layout.obs_shape)
-        for k, layer in zip(layers, convolutions, strict=False):
-            self.parts.append((ConvPart(task, k, layer, observes=k == first), None))
-        hidden = layers[len(convolutions) :]
-        if network.layer_norm:
+        convolutions, normed = network.convolutions(task.layout.obs_shape), network.layer_norm
+        for k, layer in zip(layers[:: 1 + normed], convolutions, strict=False):
+            conv = ConvPart(task, k, layer, observes=k == first, activated=not normed)
+            self.parts.append((conv, Norm(task, k + 1, layer.positions) if normed else None))
+        hidden = layers[len(convolutions) * (1 + normed) :]
+        if normed:
             for k in hidden[::2]:
                 part = LinearPart(task, range(k, k + 1), observes=k == first)
                 self.parts.append((part, Norm(task, k + 1)))
@@ -147,8 +148,7 @@ class TowerKernels:
         layout, layers = task.layout.of_tower(number)
         self.task = task = replace(task, layout=layout)
         network = layout.network
-        hidden = len(network.convolutions(layout.obs_shape))
-        hidden += len(network.hidden) * (1 + network.layer_norm)
+        hidden = encoder_layers(network, layout.obs_shape)
         self.state_size = network.state_size
         self.encoder = EncoderKernels(task, layers[:hidden])
         self.places, self.core = state_places(network, number), None

@@ -111,6 +111,11 @@ class LayerwiseLayout(NetworkLayout):
         return super().unit(path, executor, constants, ROW_PARTS + spaces, team)
 
 
+def encoder_layers(network: Network, obs_shape: tuple[int, ...]) -> int:
+    """Return the number of layers of one tower before its core or last layer."""
+    return (len(network.convolutions(obs_shape)) + len(network.hidden)) * (1 + network.layer_norm)
+
+
 def tower_layers(
     network: Network, obs_shape: tuple[int, ...], outputs: int
 ) -> list[tuple[int, int]]:
@@ -120,8 +125,9 @@ def tower_layers(
     one. Gains and biases of a normalization are a layer of one input.
     """
     core, widths = network.core, (network.inputs(obs_shape), *network.hidden)
-    layers = [(each.inputs, each.channels) for each in network.convolutions(obs_shape)]
-    for pair in pairwise(widths):
+    layers: list[tuple[int, int]] = []
+    convolutions = ((each.inputs, each.channels) for each in network.convolutions(obs_shape))
+    for pair in (*convolutions, *pairwise(widths)):
         layers += [pair, (1, pair[1])] if network.layer_norm else [pair]
     if isinstance(core, GRU):
         layers += [(widths[-1], 3 * core.size), (core.size, 3 * core.size)]

@@ -38,7 +38,7 @@ from cupydrive.algorithms.kernels.layers import (
     take_unit,
 )
 from cupydrive.algorithms.kernels.layerwise import LayerwiseLearner, loss_unit, point_rows
-from cupydrive.algorithms.kernels.layerwise_layout import LayerwiseLayout
+from cupydrive.algorithms.kernels.layerwise_layout import LayerwiseLayout, encoder_layers
 from cupydrive.algorithms.kernels.layout import PAD, NetworkLayout, padded
 from cupydrive.algorithms.kernels.steps import UnpackedSteps
 from cupydrive.algorithms.kernels.tensor import SKEW
@@ -206,7 +206,7 @@ class Linear:
         layout = task.layout
         assert isinstance(layout, LayerwiseLayout)
         self.into, self.out = layout.layers[layer]
-        self.outputs = self.out
+        self.outputs, self.positions = self.out, 1
         self.weight, self.bias = shared["matrices"][layer]
         self.own_weight, self.own_bias = shared["own"][2 * layer : 2 * layer + 2]
         if (partial_sums := shared.get("partial_sums")) is not None:
@@ -254,6 +254,7 @@ class LibraryConvolution(Linear):
     def __init__(self, task: Task, layer: int, shared: Shared, sizes: ConvLayer) -> None:
         super().__init__(task, layer, shared)
         self.sizes, self.outputs = sizes, math.prod(sizes.out)
+        self.positions = sizes.positions
         kernels = self.weight[: self.out, : self.into]
         square = sizes.kernel, sizes.kernel, -1
         self.kernels = kernels.unflatten(1, square).permute(0, 3, 1, 2)
@@ -279,6 +280,9 @@ class LibraryConvolution(Linear):
 
     def gradient(self, x: torch.Tensor, grad: torch.Tensor, biased: bool = True) -> Queued:
         """Return work that computes the kernels' weight gradient."""
+        if biased:
+            by_position = grad[:, : self.outputs].unflatten(1, (-1, self.out))
+            self.totals.add(by_position, self.bias_sums)
 
         def fill() -> None:
             kernel_grad = self.backwards(x, grad, [False, True])[1]
@@ -344,6 +348,7 @@ def patches_of_team(task: Task, layer: ConvLayer) -> int:
 
 def convolution_unit(task: Task, sizes: ConvLayer) -> Unit:
     """Return the ``Unit`` of ``kernels/learn/mma/conv.cu``."""
+    assert isinstance(task.layout, LayerwiseLayout)
     rows = patches_at_once(sizes, task.executor)
     names = "IMAGE_HEIGHT", "IMAGE_WIDTH", "CHANNELS", "SPAN", "STRIDE", "OBS", "OUT"
     about = *sizes.image, sizes.kernel, sizes.stride, sizes.inputs, sizes.channels
@@ -352,6 +357,7 @@ def convolution_unit(task: Task, sizes: ConvLayer) -> Unit:
         ("ROWS", rows),
         ("TILE", patches_of_team(task, sizes)),
         ("STAGED_BYTES", STAGED_BYTES),
+        ("ACTIVATED", not task.layout.network.layer_norm),
         ("RELU", task.layout.relu),
         *sequence_constants(task),
     )
@@ -361,14 +367,16 @@ def convolution_unit(task: Task, sizes: ConvLayer) -> Unit:
 
 
 class SeenConvolution(Linear):
-    """A convolutional layer of observations, with activation: ``kernels/learn/mma/conv.cu``.
+    """A convolutional layer of observations: ``kernels/learn/mma/conv.cu``.
 
-    The arguments are those of ``LibraryConvolution``.
+    An activation is included if no normalization follows. The arguments are those of
+    ``LibraryConvolution``.
     """
 
     def __init__(self, task: Task, layer: int, shared: Shared, sizes: ConvLayer) -> None:
         super().__init__(task, layer, shared)
-        self.sizes, self.width = sizes, row_width(math.prod(sizes.out))
+        self.sizes, self.outputs = sizes, math.prod(sizes.out)
+        self.positions = sizes.positions
         self.tile = patches_of_team(task, sizes)
         self.unit = convolution_unit(task, sizes)
         self.executor = task.executor
@@ -385,7 +393,7 @@ class SeenConvolution(Linear):
         The function returns the launches of the backward pass, and the buffer into which the
         outputs' gradients must be written.
         """
-        program, out = self.executor.build(self.unit), make(self.width)
+        program, out = self.executor.build(self.unit), make(row_width(self.outputs))
         own = {"weight": self.own_weight, "bias": self.own_bias, "out": out}
         products = out.numel() * self.into
         if slots is None:
@@ -423,14 +431,16 @@ class Encoder:
         assert isinstance(task.layout, LayerwiseLayout)
         self.task, self.normed, self.head = task, task.layout.network.layer_norm, head
         sizes = task.layout.network.convolutions(task.layout.obs_shape)
-        self.convolutions: list[SeenConvolution | LibraryConvolution] = [
-            (LibraryConvolution if each is not sizes[0] else SeenConvolution)(task, k, shared, each)
-            for k, each in zip(layers, sizes, strict=False)
-        ]
-        hidden = layers[len(sizes) :]
-        self.linears = [Linear(task, k, shared) for k in hidden[:: 1 + self.normed]]
-        self.gains = [Linear(task, k, shared) for k in hidden[1::2]] if self.normed else []
-        self.ends = bool(self.gains) and head is not None and head.out <= NORM_OUTPUTS
+        self.layers: list[SeenConvolution | Linear] = []
+        for number, k in enumerate(layers[:: 1 + self.normed]):
+            if number >= len(sizes):
+                self.layers.append(Linear(task, k, shared))
+            else:
+                kind = LibraryConvolution if number else SeenConvolution
+                self.layers.append(kind(task, k, shared, sizes[number]))
+        self.gains = [Linear(task, k, shared) for k in layers[1::2]] if self.normed else []
+        few = head is not None and head.out <= NORM_OUTPUTS
+        self.ends = self.normed and len(self.layers) > len(sizes) and few
 
     def activation(self, kernel: str, **tensors: torch.Tensor) -> KernelLaunch:
         """Return a launch of ``rows.cu`` over all rows of ``out``, ``out_grad`` and ``sums``."""
@@ -442,15 +452,16 @@ class Encoder:
 
     def norm(self, k: int) -> Program:
         """Return the program of a layer's normalization."""
-        width, head = self.gains[k].out, (0, 0)
+        width, positions, head = self.gains[k].out, self.layers[k].positions, (0, 0)
         if self.ends_with(k):
             assert self.head is not None
             head = self.head.out, row_width(self.head.out)
-        unit = norm_unit(self.task, width, row_width(width), (1, width, 2 * width), True, head)
+        sizes = width, positions, row_width(positions * width)
+        unit = norm_unit(self.task, sizes, (1, width, 2 * width), True, head)
         return self.task.executor.build(unit)
 
     def ends_with(self, k: int) -> bool:
-        """Return whether the normalization of hidden layer ``k`` computes the outputs."""
+        """Return whether the normalization of layer ``k`` computes the outputs."""
         return self.ends and k == len(self.gains) - 1
 
     def work(
@@ -473,8 +484,10 @@ class Encoder:
         """
         forwards: list[Queued] = []
         backs: list[Callable[[], tuple[list[Queued], torch.Tensor]]] = []
-        for layer in self.convolutions:
-            if isinstance(layer, SeenConvolution):
+        for k, layer in enumerate(self.layers):
+            if self.normed:
+                there, x, back = self.normalized(k, x, make, slots, outputs)
+            elif isinstance(layer, SeenConvolution):
                 there, x, back = layer.work(make, slots)
             else:
                 assert x is not None
@@ -482,18 +495,11 @@ class Encoder:
             forwards += there
             backs.append(back)
         assert x is not None
-        for k, linear in enumerate(self.linears):
-            if self.normed:
-                there, x, back = self.normalized(k, x, make, slots, outputs)
-            else:
-                there, x, back = self.activated(linear, x, make)
-            forwards += there
-            backs.append(back)
 
         def backwards() -> tuple[list[Queued], torch.Tensor | None]:
             work: list[Queued] = []
             grad: torch.Tensor | None = None
-            for layer, back in zip([*self.convolutions, *self.linears], backs, strict=True):
+            for layer, back in zip(self.layers, backs, strict=True):
                 own, out_grad = back()
                 if grad is not None:
                     own.append(layer.input_gradient(out_grad, grad))
@@ -527,37 +533,41 @@ class Encoder:
     def normalized(
         self,
         k: int,
-        x: torch.Tensor,
+        x: torch.Tensor | None,
         make: Callable[[int], torch.Tensor],
         slots: Slots | None,
         outputs: torch.Tensor,
     ) -> tuple[list[Queued], torch.Tensor, Callable[[], tuple[list[Queued], torch.Tensor]]]:
         """Return the results of ``activated`` for a layer with normalization."""
-        linear, gains, program = self.linears[k], self.gains[k], self.norm(k)
-        left, out = make(row_width(linear.out)), make(row_width(linear.out))
+        layer, gains, program = self.layers[k], self.gains[k], self.norm(k)
+        out = make(row_width(layer.outputs))
         own = {"gain": gains.own_weight, "bias": gains.own_bias}
-        forwards: list[Queued] = [linear.forwards(x, left)]
+        if isinstance(layer, SeenConvolution):
+            forwards, left, layer_back = layer.work(make, slots)
+            gradients, out_grad = layer_back()
+        else:
+            assert x is not None
+            left, out_grad = make(row_width(layer.outputs)), torch.zeros_like(out)
+            forwards = [layer.forwards(x, left)]
+            gradients = [] if slots is None else [layer.gradient(x, out_grad)]
         head: dict[str, torch.Tensor] = {}
         if self.ends_with(k) and self.head is not None:
             head = {"head": self.head.weight, "head_bias": self.head.own_bias, "outputs": outputs}
+        positions = layer.positions
         if slots is None:
-            pointers = {"in": left, "out": out, **own, **head}
-            act = normalizing(self.task.executor, program, len(out), gains.out, pointers)
+            pointers, rows = {"in": left, "out": out, **own, **head}, len(out) * positions
+            act = normalizing(self.task.executor, program, rows, gains.out, pointers)
             return [*forwards, act], out, lambda: ([], out)
-        out_grad = torch.zeros_like(out)
-        tiles = -(-slots.rows // norm_tile(slots, half=True))
-        sums = zeros(self.task.executor.name, tiles, 2, gains.out)
-        moments = zeros(self.task.executor.name, slots.rows, 2)
+        device, rows = self.task.executor.name, slots.rows * positions
+        sums = zeros(device, -(-rows // norm_tile(slots, positions, half=True)), 2, gains.out)
+        moments = zeros(device, rows, 2)
         given = {"in": left, "out": out, "out_grad": out_grad, "moments": moments, **own}
         given["partial_sums"] = sums
-        there, launches = norm_launches(program, slots, gains.out, given, head, half=True)
+        sizes = gains.out, positions
+        there, launches = norm_launches(program, slots, sizes, given, head, half=True)
         gains.totals.add(sums[:, 0], gains.weight_sums[:, 0])
         gains.totals.add(sums[:, 1], gains.bias_sums)
-        return (
-            [*forwards, there],
-            out,
-            lambda: ([*launches, linear.gradient(x, out_grad)], out_grad),
-        )
+        return [*forwards, there], out, lambda: ([*launches, *gradients], out_grad)
 
 
 Backwards = Callable[[torch.Tensor, torch.Tensor | None], list[Queued]]
@@ -696,8 +706,7 @@ class TensorTower:
         self.layout, layers = task.layout.of_tower(number)
         self.task = task = replace(task, layout=self.layout)
         network = self.layout.network
-        hidden = len(network.convolutions(self.layout.obs_shape))
-        hidden += len(network.hidden) * (1 + network.layer_norm)
+        hidden = encoder_layers(network, self.layout.obs_shape)
         self.head = Linear(task, layers[-1], shared)
         last = self.head if network.core is None else None
         self.encoder = Encoder(task, layers[:hidden], shared, last)

@@ -1,4 +1,5 @@
-// conv.cu -- A convolutional layer and its activation: outputs of rows, gradients w.r.t. its inputs, and weight gradients.
+// conv.cu -- A convolutional layer, and its activation if no normalization follows: outputs of rows, gradients w.r.t. its inputs,
+// and weight gradients.
 //
 // The layer is a linear layer on patches (images.cuh). A patch is a row of the only tower of network.cuh, whose outputs are the
 // channels at its position. All sums over patches are in the order of the patches.
@@ -28,8 +29,8 @@ struct Rows {
 struct Part {
   Learn learn;
   const void* in;          // rows (IN_STRIDE) of floats, or null: observations
-  float* out;              // rows (OUT_STRIDE): activations
-  float* out_grad;         // rows (OUT_STRIDE): gradients w.r.t. the activations, which `gradient` replaces by those before them
+  float* out;              // rows (OUT_STRIDE)
+  float* out_grad;         // rows (OUT_STRIDE): gradients w.r.t. `out`, which `gradient` replaces by those before an activation
   float* in_grad;          // rows (IN_STRIDE): gradients w.r.t. inputs
   const float* weights;    // packed weights for forward passes, from this layer on
   const float* backwards;  // packed weights for backward passes, from this layer on
@@ -62,7 +63,7 @@ DEVICE void read_patches(const Team team, Tile& tile, const int from, const int 
     }
   });
 }
-// Store the activations of patches [from, from + count) at rows(row).
+// Store the outputs of patches [from, from + count) at rows(row).
 template <class RowOf> DEVICE void write_outputs(const Team team, Tile& tile, const int from, const int count, RowOf rows) {
   const float* const outputs = tile.outputs<0, 0>();
   each_row(from, count, [&](const int row, const int first, const int position, const int patches) INLINED {
@@ -148,7 +149,7 @@ DEVICE void inputs_tile(const Part& call, const Team team, Workspace& work, cons
 
 // ---- gradients ----
 
-// Compute the gradients before the activation from those after it. They are also stored in memory.
+// Compute the gradients before the activation, if there is one, from those after it. They are also stored in memory.
 DEVICE void read_gradients(const Part& call, const Team team, Tile& tile, const Sequences& of, const int from, const int count) {
   float* const out_grad = tile.outputs<0, 0>();
   each_row(from, count, [&](const int row, const int first, const int position, const int patches) INLINED {
@@ -159,8 +160,11 @@ DEVICE void read_gradients(const Part& call, const Team team, Tile& tile, const 
         float grad = 0.0f;
         if (n < OUT) {
           const size_type at = there + m * OUT + n;
-          grad = call.out_grad[at] * activation_gradient<RELU>(call.out[at]);
-          call.out_grad[at] = grad;
+          grad = call.out_grad[at];
+          if constexpr (Only::ACTIVATED) {
+            grad *= activation_gradient<RELU>(call.out[at]);
+            call.out_grad[at] = grad;
+          }
         }
         out_grad[(first + m) * OUT_PAD + n] = grad;
       }

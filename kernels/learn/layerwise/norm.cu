@@ -1,11 +1,13 @@
 // norm.cu -- Layer normalization and the activation after it: forward passes for acting and learning, and the backward pass.
 //
+// A row in memory is the output of a hidden layer, or of a convolution with WIDTH channels at each of POSITIONS positions. Each
+// position is normalized as a row of its own, called a row below.
 // Source: Ba et al. 2016, with PyTorch's epsilon. With x a row of WIDTH entries and s its reciprocal standard deviation:
 //   y = (x - mean) s,  out = activation(gain y + bias).
 // A warp of a GPU computes a row, which it reads once. The order of sums over a row also suits vectors of a CPU: CHAINS_OF_ROW
 // partial sums, of which chain c adds entries c, c + CHAINS_OF_ROW, ..., then a tree over the chains.
 // A warp that has the last hidden layer's activations also computes the few outputs of the network.
-// Constants: WIDTH, STRIDE (of a row), RELU (0: tanh), HEAD (outputs of the network, 0: another kernel computes them), HEAD_STRIDE
+// Constants: WIDTH, POSITIONS, STRIDE (of a row in memory), RELU (0: tanh), HEAD (outputs of the network, 0: another kernel computes them), HEAD_STRIDE
 // (of a row of them), GAIN_STRIDE, BIASES_AT and TOTAL_FLOATS (layout of the sums), those of sequences.cuh.
 // Generated: HALF.
 // call: kernel arguments (drive/launch.cuh).
@@ -17,6 +19,10 @@ using namespace policy;  // functions.cuh
 constexpr int CHAINS_OF_ROW = 32;
 constexpr int SEGMENTS = (WIDTH + CHAINS_OF_ROW - 1) / CHAINS_OF_ROW, PADDED = SEGMENTS * CHAINS_OF_ROW;
 constexpr float EPSILON = 1e-5f;
+// Offset of a row.
+DEVICE size_type place_of(const size_type row) {
+  return POSITIONS == 1 ? row * STRIDE : row / POSITIONS * STRIDE + row % POSITIONS * WIDTH;
+}
 
 struct Workspace {};
 
@@ -28,8 +34,8 @@ struct Gains {
 struct Rows {
   int rows, tile;     // number of all rows, and of a team's
   const float* skip;  // (1): if 1, the kernel returns immediately. Null for acting
-  const Entry* in;    // (rows, STRIDE): results of a product
-  Entry* out;         // (rows, STRIDE): activations
+  const Entry* in;    // rows: results of a product
+  Entry* out;         // rows: activations
   float* moments;     // (rows, 2): mean and reciprocal standard deviation, or null
   Gains of;
   const Entry* head;       // (HEAD, STRIDE): weights of the last layer
@@ -40,9 +46,9 @@ struct Rows {
 struct Norm {
   Learn learn;
   int tile;              // rows of a team in `backwards`
-  const Entry* in;       // rows (STRIDE)
-  const Entry* out;      // rows (STRIDE)
-  Entry* out_grad;       // rows (STRIDE): gradients w.r.t. `out`, then w.r.t. `in`
+  const Entry* in;       // rows
+  const Entry* out;      // rows
+  Entry* out_grad;       // rows: gradients w.r.t. `out`, then w.r.t. `in`
   const float* moments;  // rows (2)
   Gains of;
   float* partial_sums;       // (splits, TOTAL_FLOATS), from this layer's part on. HALF: a split is a tile
@@ -108,8 +114,8 @@ template <class Visit> DEVICE void each_row(const int rows, const int tile, cons
 DEVICE void normalize_tile(const Rows& call, const Team team, const int e) {
   if (!computes(team) || (call.skip != nullptr && *call.skip > 0.0f)) return;
   each_row(call.rows, call.tile, e, [&](const size_type row) INLINED {
-    const Entry* const in = call.in + row * STRIDE;
-    Entry* const out = call.out + row * STRIDE;
+    const Entry* const in = call.in + place_of(row);
+    Entry* const out = call.out + place_of(row);
     Lane x;
     fill(team, x, [&](int, int n) INLINED { return number(in[n]); });
     const float mean = sum_of_row([&](float sum, int i) INLINED { return sum + x[i]; }) / (float)WIDTH;
@@ -142,14 +148,14 @@ struct BackwardRow {
   float mean, scale;
 
   DEVICE BackwardRow(const Norm& call, const size_type row)
-      : in(call.in + row * STRIDE), out(call.out + row * STRIDE), out_grad(call.out_grad + row * STRIDE),
+      : in(call.in + place_of(row)), out(call.out + place_of(row)), out_grad(call.out_grad + place_of(row)),
         mean(call.moments[2 * row]), scale(call.moments[2 * row + 1]) {}
   // Gradient w.r.t. gain[n] y + bias[n], and y.
   DEVICE float scaled_grad(const int n) const { return number(out_grad[n]) * activation_gradient<RELU>(number(out[n])); }
   DEVICE float normalized(const int n) const { return (number(in[n]) - mean) * scale; }
 };
 
-DEVICE int rows_of(const Learn& call) { return steps_of(call) * call.blocks * most_sequences(call); }
+DEVICE int rows_of(const Learn& call) { return steps_of(call) * call.blocks * most_sequences(call) * POSITIONS; }
 
 // Replace gradients w.r.t. `out` by those w.r.t. `in`. Places without a sequence have gradients of 0. HALF: also add up the
 // gradients w.r.t. gains and biases over the rows of the tile.
@@ -205,8 +211,8 @@ DEVICE void learn_segment(const Norm& call, const Team team, const int e) {
     for (int b = begin; b < end; ++b) {
       const Sequences of(learn, b);
       Columns of_block{};
-      UNROLL_TIMES(4) for (int r = 0; r < of.rows(); ++r) {
-        const BackwardRow row(call, of.row(r));
+      UNROLL_TIMES(4) for (int r = 0; r < of.rows() * POSITIONS; ++r) {
+        const BackwardRow row(call, (size_type)of.row(r / POSITIONS) * POSITIONS + r % POSITIONS);
         for (int c = 0; c < columns; ++c) {
           const float grad = row.scaled_grad(first + c);
           of_block.gain[c] = math::fma(grad, row.normalized(first + c), of_block.gain[c]);

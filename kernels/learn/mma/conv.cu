@@ -1,10 +1,11 @@
-// conv.cu -- A convolutional layer on observations with its activation, on tensor cores: outputs and gradients.
+// conv.cu -- A convolutional layer on observations, with its activation if no normalization follows, on tensor cores: outputs and
+// gradients.
 //
 // The layer is a matrix product of patches (images.cuh) and kernels, both rounded to bfloat16. A team has ROWS patches at once in
 // shared memory. Small images are also copied there, in the format of global memory. Rows of outputs are bfloat16, padded with
 // zeros to a multiple of 8.
 // Constants: those of images.cuh, OUT (output channels), ROWS (a multiple of 16), STAGED_BYTES (limit of images in shared memory),
-// RELU (0: tanh).
+// ACTIVATED (1: an activation follows), RELU (0: tanh).
 // call: kernel arguments (drive/launch.cuh).
 #define APPROXIMATE 1
 #include "learn/mma/mma.cuh"
@@ -42,10 +43,12 @@ struct Part {
   int teams;             // number of teams that divide all tiles in `gradient`
   const float* weight;   // (OUT, OBS)
   const float* bias;     // (OUT)
-  bf16* out;             // rows (OUT_STRIDE): activations
-  const bf16* out_grad;  // rows (OUT_STRIDE): gradients w.r.t. the activations
+  bf16* out;             // rows (OUT_STRIDE)
+  const bf16* out_grad;  // rows (OUT_STRIDE): gradients w.r.t. `out`
   float* sums;           // (teams, OUT * (OBS + 1)): gradients of the weights, then of the biases
 };
+
+DEVICE float activated(const float x) { return ACTIVATED ? policy::activation<RELU>(x) : x; }
 
 // Load entries [d, d + RUN) of an image as bfloat16. Bits become 0 or 1 by integer arithmetic only.
 DEVICE void load_run(bf16* to, const Image& image, const int d) {
@@ -127,7 +130,7 @@ DEVICE void convolve(const Team team, Workspace& work, const float* weight, cons
     load_patches(team, patches, from + at, here, images);
     team.sync();  // patches, kernels and biases are written before they are read
     product<ROWS, N, K, true>(team, patches, kernels, [&](const int m, const int n, const float c, const float d) INLINED {
-      outputs.two(m, n) = pair(policy::activation<RELU>(c + work.bias[n]), policy::activation<RELU>(d + work.bias[n + 1]));
+      outputs.two(m, n) = pair(activated(c + work.bias[n]), activated(d + work.bias[n + 1]));
     });
     team.sync();  // outputs are written before they are read, and patches are read before they are overwritten
     // Store the outputs with wide accesses.
@@ -176,7 +179,7 @@ DEVICE void learn_tiles(const Part& call, const Team team, Workspace& work, cons
       each_own_part(team, from, count, [&](const int k, const int row, const int place, int, int) INLINED {
         const size_type there = own.of.row(row) * OUT_STRIDE + place;
         out_grad[k] = *(const Entries*)(call.out_grad + there);
-        out[k] = *(const Entries*)(call.out + there);
+        if constexpr (ACTIVATED) out[k] = *(const Entries*)(call.out + there);
       });
       team.sync();  // patches, gradients and images of the previous product are read, and new images are written
       load_patches(team, patches, from, count, images);
@@ -186,8 +189,8 @@ DEVICE void learn_tiles(const Part& call, const Team team, Workspace& work, cons
       }
       // Gradients before the activation.
       each_own_part(team, from, count, [&](const int k, int, int, const int m, const int n) INLINED {
-        Entries grad;
-        UNROLL for (int j = 0; j < WIDE; ++j) {
+        Entries grad = out_grad[k];
+        UNROLL for (int j = 0; j < WIDE && ACTIVATED; ++j) {
           grad.of[j] = first_of(out_grad[k].of[j].bits) * policy::activation_gradient<RELU>(first_of(out[k].of[j].bits));
         }
         *(Entries*)(pre_grad.row(m) + n) = grad;

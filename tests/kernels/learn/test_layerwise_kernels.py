@@ -217,6 +217,8 @@ CASES = {
     dict(envs=5, obs_shape=(8, 7, 2), agents=(2,))),
     "conv and norm": (network(conv=cd.Conv((8,), 2, 2), hidden=(24, 16), core=cd.MinGRU(16), layer_norm=True),
     dict(envs=6, obs_shape=(6, 5, 4))),
+    "two convs and norm": (network(conv=cd.Conv((5, 40), 2, (1, 2)), hidden=(), layer_norm=True, shared=True),
+    dict(envs=6, agents=(2,), obs_shape=(4, 5, 3))),
     "one-hot": (network(hidden=(20,), one_hot=True, shared=True), dict(envs=5, obs_dim=7, agents=(2, 1), high=2)),
     "one-hot, gru": (network(hidden=(), core=cd.GRU(16), one_hot=True), dict(envs=5, obs_dim=9, high=4)),
     "one-hot, conv": (network(conv=cd.Conv((5, 4), (3, 2)), hidden=(17,), one_hot=True), dict(envs=6, obs_shape=(5, 6, 2), high=3)),
@@ -277,6 +279,7 @@ HALVES = {
     dict(envs=5, agents=(2,), obs_shape=(13, 12, 3), normalised=True)),
     "conv and norm": (network(hidden=(24,), conv=cd.Conv((40,), (4,), 3), layer_norm=True),
     dict(envs=6, obs_shape=(16, 19, 5))),
+    "two convs and norm": (network(hidden=(), conv=cd.Conv((8, 5), (3, 2)), layer_norm=True), dict(envs=20, agents=(2,), obs_shape=(6, 5, 4))),
     "one-hot": (network(hidden=(24,), one_hot=True, layer_norm=True), dict(envs=6, obs_dim=7, high=2)),
     "one-hot, conv": (network(hidden=(24,), conv=cd.Conv((16,), 3), one_hot=True, shared=True),
     dict(envs=6, obs_shape=(6, 7, 2), high=3)),
@@ -363,9 +366,12 @@ def drawn_images(seed):
     hidden = tuple(int(n) for n in rng.integers(16, 130, rng.integers(0, 3)))
     core = [None, cd.GRU(24), cd.MinGRU(20)][rng.choice(3, p=[0.6, 0.2, 0.2])]
     hidden = (*hidden, 20) if isinstance(core, cd.MinGRU) else hidden
-    about = dict(conv=cd.Conv(*zip(*layers, strict=True)), hidden=hidden, core=core)
-    about |= dict(activation=str(rng.choice(["tanh", "relu"])), shared=bool(rng.integers(2)))
-    about |= dict(layer_norm=bool(rng.random() < 0.3))
+    about = dict(activation=str(rng.choice(["tanh", "relu"])), shared=bool(rng.integers(2)))
+    about |= dict(layer_norm=bool(rng.random() < 0.3), hidden=hidden, core=core)
+    channels, kernels, strides = zip(*layers, strict=True)
+    if about["layer_norm"]:  # the norm of two numbers is nearly constant, and its gradient cancels
+        channels = tuple(max(8, n) for n in channels)
+    about |= dict(conv=cd.Conv(channels, kernels, strides))
     sizes = dict(envs=int(rng.integers(2, 6)), obs_shape=shape, seed=seed)
     sizes |= dict(critic_dim=int(rng.integers(1, 20)) * (not about["shared"] and seed % 3 == 0))
     return network(**about), sizes | dict(actions=str(rng.choice(["one", "several", "box"])))
