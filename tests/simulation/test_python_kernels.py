@@ -95,14 +95,14 @@ def archer_step(env):
     env.reward["archer"][...] = hit - dx**2 - dy**2 - cost
     env.metrics["hits"] += hit.sum(1)
     env.metrics["gear_3"] += (gear == 3).sum(1)
-    archer_place(env, True)
+    archer_place(env, np.ones_like(s["x"], bool))
 
 
 def archer_observe(env):
-    obs, colours = env.obs["archer"], env.state["colour"][..., None] == np.arange(3)
+    obs, colours = env.obs["archer"], np.stack([env.state["colour"] == k for k in range(3)], -1)
     obs[..., 0], obs[..., 1], obs[..., 2:] = env.state["x"], env.state["y"], colours
     for mask in env.action_mask.values():
-        mask[..., :3], mask[..., 3:] = np.roll(~colours, 1, -1), [0, 0, 1, 1, 1, 0]
+        mask[..., :3], mask[..., 3:], mask[..., 5:8] = np.roll(~colours, 1, -1), False, True
 
 
 # ---- and one whose agents leave ------------------------------------------------------------------

@@ -169,26 +169,37 @@ DEVICE void put_observations(const Team team, WideTower<T>& tower, const float* 
       UNROLL for (int k = 0; k + 1 < VECTOR; k += 2) to.two(m, d + k) = pair(loaded[j].of[k], loaded[j].of[k + 1]);
     }
   }
+#elif OBSERVED == OBSERVED_BITS
+  constexpr int WORDS = observed_row(OBS), COUNT = ROWS * WORDS;  // all loads are issued before the first store
+  Observed word[own_count(COUNT)];
+  FOR_OWN(team, k, i, COUNT) {
+    const Observed* const row = row_at(i / WORDS);
+    word[k] = row == nullptr ? 0u : row[i % WORDS];
+  }
+  FOR_OWN(team, k, i, COUNT) {
+    UNROLL for (int j = 0; j < 32; j += 8) {
+      const int d = i % WORDS * 32 + j;
+      if (d < padded(OBS)) *(Eight*)(to.row(i / WORDS) + d) = eight_bits(word[k] >> j);
+    }
+  }
 #else
   for (int i : team.each(ROWS * OBS_ACROSS)) {
     const int m = i / OBS_ACROSS, first = i % OBS_ACROSS * OBS_AT_ONCE;
     const Observed* const row = row_at(m);
-    Eight eight{};
-#if OBSERVED == OBSERVED_BITS
-    if (row != nullptr) eight = eight_bits(row[first / 32] >> first % 32);
-#else
     float x[OBS_AT_ONCE] = {};
     const auto put = [&](int d, float entry) INLINED { x[d - first] = normalize_entry(entry, center, scale, d); };
     if (row != nullptr) each_at_once(row, first, put);
+    Eight eight;
     UNROLL for (int j = 0; j < 4; ++j) eight.pairs[j] = pair(x[2 * j], x[2 * j + 1]);
-#endif
     *(Eight*)(to.row(m) + first) = eight;
   }
 #endif
+#if OBSERVED != OBSERVED_BITS
   // Clear the padding.
   for (int m : team.each(ROWS)) {
     for (int d = OBS_ACROSS * OBS_AT_ONCE; d < padded(OBS); ++d) to.row(m)[d] = 0.0f;
   }
+#endif
 }
 
 // Forward pass. Calls before_last() before the last layer, and left(layer) after the sync that follows a hidden layer.

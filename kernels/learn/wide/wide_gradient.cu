@@ -40,7 +40,7 @@ template <int T> DEVICE void learn_tower(const WideLearn& about, const Team team
   team.sync();  // observations are written before they are read
   if constexpr (T == 0 && STORES_BITS) {
     Observed* const to = (Observed*)about.rows + first * OBS_WORDS;
-    for (int i : team.each(ROWS * OBS_WORDS)) {
+    UNROLL_TIMES(4) for (int i = team.rank; i < ROWS * OBS_WORDS; i += TEAM) {
       const Observed* const row = observation_of(call, work.tile.row[i / OBS_WORDS]);
       if (row != nullptr) to[i] = row[i % OBS_WORDS];
     }
