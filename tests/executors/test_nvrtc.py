@@ -227,12 +227,12 @@ FILES = [
     ("learn/mma/gru", (("SIZE", 64),), ""),
     (
         "learn/mma/conv",
-        (*IMAGES, ("OUT", 20), ("ROWS", 64), ("STAGED_BYTES", 4096), ("ACTIVATED", 0)),
+        (*IMAGES, ("OUT", 20), ("ROWS", 64), ("STAGED_BYTES", 4096), ("NORMALIZED", 1)),
         "#define OBSERVED OBSERVED_BITS\n",
     ),
     (
         "learn/mma/conv",
-        (*IMAGES, ("OUT", 20), ("ROWS", 64), ("STAGED_BYTES", 4096), ("ACTIVATED", 1)),
+        (*IMAGES, ("OUT", 20), ("ROWS", 64), ("STAGED_BYTES", 4096), ("NORMALIZED", 0)),
         "#define OBSERVED OBSERVED_ONE_HOT\n#define OBS_VALUES 3\n",
     ),
     (

@@ -357,7 +357,7 @@ def convolution_unit(task: Task, sizes: ConvLayer) -> Unit:
         ("ROWS", rows),
         ("TILE", patches_of_team(task, sizes)),
         ("STAGED_BYTES", STAGED_BYTES),
-        ("ACTIVATED", not task.layout.network.layer_norm),
+        ("NORMALIZED", task.layout.network.layer_norm),
         ("RELU", task.layout.relu),
         *sequence_constants(task),
     )
@@ -367,14 +367,16 @@ def convolution_unit(task: Task, sizes: ConvLayer) -> Unit:
 
 
 class SeenConvolution(Linear):
-    """A convolutional layer of observations: ``kernels/learn/mma/conv.cu``.
+    """A convolutional layer of observations, with activation: ``kernels/learn/mma/conv.cu``.
 
-    An activation is included if no normalization follows. The arguments are those of
-    ``LibraryConvolution``.
+    A normalization between them is included. The arguments are those of ``LibraryConvolution``.
     """
 
     def __init__(self, task: Task, layer: int, shared: Shared, sizes: ConvLayer) -> None:
         super().__init__(task, layer, shared)
+        assert isinstance(task.layout, LayerwiseLayout)
+        normed = task.layout.network.layer_norm
+        self.gains = Linear(task, layer + 1, shared) if normed else None
         self.sizes, self.outputs = sizes, math.prod(sizes.out)
         self.positions = sizes.positions
         self.tile = patches_of_team(task, sizes)
@@ -394,23 +396,35 @@ class SeenConvolution(Linear):
         outputs' gradients must be written.
         """
         program, out = self.executor.build(self.unit), make(row_width(self.outputs))
-        own = {"weight": self.own_weight, "bias": self.own_bias, "out": out}
+        own = {"weight": self.own_weight, "bias": self.own_bias}
+        gains = self.gains
+        to: dict[str, torch.Tensor | None] = {"out": out, "gain": None, "norm_bias": None}
+        to |= {"normalized": None, "scales": None}
+        if gains is not None:
+            to |= {"gain": gains.own_weight, "norm_bias": gains.own_bias}
         products = out.numel() * self.into
         if slots is None:
-            pointers = {"obs": None, "center": None, "scale": None, **own}
+            pointers = {"obs": None, "center": None, "scale": None, **own, **to}
             acting = self.tiles(len(out)), products, pointers, {"rows": len(out)}
             return [KernelLaunch(program, "observe", *acting)], out, lambda: ([], out)
+        if gains is not None:
+            scales = zeros(self.executor.name, slots.rows, self.positions)
+            to |= {"normalized": torch.zeros_like(out), "scales": scales}
         out_grad = torch.zeros_like(out)
         teams = slots.blocks * self.tiles(slots.slot)
         gradient_teams = min(teams, TEAMS_OF_PROCESSOR * self.executor.processors)
-        sums = zeros(self.executor.name, gradient_teams, self.out * (self.into + 1))
-        pointers = own | {"out_grad": out_grad, "sums": sums}
+        kinds = [self.out * self.into, *[self.out] * (1 if gains is None else 3)]
+        sums = zeros(self.executor.name, gradient_teams, sum(kinds))
+        pointers = {**own, **to, "out_grad": out_grad, "sums": sums}
         about = products, pointers, {"teams": gradient_teams}, slots.learn
         see = KernelLaunch(program, "observe_sequences", teams, *about)
         gradient = KernelLaunch(program, "gradient", gradient_teams, *about)
-        weights, biases = sums.split((self.out * self.into, self.out), 1)
+        weights, biases, *of_norm = sums.split(kinds, 1)
         self.totals.add(weights, self.weight_sums[:, : self.into])
         self.totals.add(biases, self.bias_sums)
+        if gains is not None:
+            gains.totals.add(of_norm[0], gains.weight_sums[:, 0])
+            gains.totals.add(of_norm[1], gains.bias_sums)
         return [see], out, lambda: ([gradient], out_grad)
 
 
@@ -485,13 +499,15 @@ class Encoder:
         forwards: list[Queued] = []
         backs: list[Callable[[], tuple[list[Queued], torch.Tensor]]] = []
         for k, layer in enumerate(self.layers):
-            if self.normed:
-                there, x, back = self.normalized(k, x, make, slots, outputs)
-            elif isinstance(layer, SeenConvolution):
+            if isinstance(layer, SeenConvolution):
                 there, x, back = layer.work(make, slots)
             else:
                 assert x is not None
-                there, x, back = self.activated(layer, x, make)
+                about = x, make
+                if self.normed:
+                    there, x, back = self.normalized(k, *about, slots, outputs)
+                else:
+                    there, x, back = self.activated(layer, *about)
             forwards += there
             backs.append(back)
         assert x is not None
@@ -533,7 +549,7 @@ class Encoder:
     def normalized(
         self,
         k: int,
-        x: torch.Tensor | None,
+        x: torch.Tensor,
         make: Callable[[int], torch.Tensor],
         slots: Slots | None,
         outputs: torch.Tensor,
@@ -542,14 +558,8 @@ class Encoder:
         layer, gains, program = self.layers[k], self.gains[k], self.norm(k)
         out = make(row_width(layer.outputs))
         own = {"gain": gains.own_weight, "bias": gains.own_bias}
-        if isinstance(layer, SeenConvolution):
-            forwards, left, layer_back = layer.work(make, slots)
-            gradients, out_grad = layer_back()
-        else:
-            assert x is not None
-            left, out_grad = make(row_width(layer.outputs)), torch.zeros_like(out)
-            forwards = [layer.forwards(x, left)]
-            gradients = [] if slots is None else [layer.gradient(x, out_grad)]
+        left, out_grad = make(row_width(layer.outputs)), torch.zeros_like(out)
+        forwards: list[Queued] = [layer.forwards(x, left)]
         head: dict[str, torch.Tensor] = {}
         if self.ends_with(k) and self.head is not None:
             head = {"head": self.head.weight, "head_bias": self.head.own_bias, "outputs": outputs}
@@ -567,7 +577,8 @@ class Encoder:
         there, launches = norm_launches(program, slots, sizes, given, head, half=True)
         gains.totals.add(sums[:, 0], gains.weight_sums[:, 0])
         gains.totals.add(sums[:, 1], gains.bias_sums)
-        return [*forwards, there], out, lambda: ([*launches, *gradients], out_grad)
+        gradient = layer.gradient(x, out_grad)
+        return [*forwards, there], out, lambda: ([*launches, gradient], out_grad)
 
 
 Backwards = Callable[[torch.Tensor, torch.Tensor | None], list[Queued]]
