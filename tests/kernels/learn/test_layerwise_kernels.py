@@ -484,7 +484,8 @@ def test_a_team_of_threads_has_the_bits_of_one(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["gru, two towers", "norm", "PQN", "conv, tiles", "conv, two towers"]
+    "name",
+    ["gru, two towers", "norm", "PQN", "conv, tiles", "conv, two towers", "two convs and norm"],
 )
 def test_a_team_of_threads_has_the_gradients_of_one_in_bfloat16(name):
     """Biases are summed up in another order."""
