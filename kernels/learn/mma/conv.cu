@@ -125,6 +125,7 @@ template <class Visit> DEVICE void each_own_part(const Team team, const int from
 template <class Visit> DEVICE void each_quad_patch(const Team team, Visit visit) {
   UNROLL for (int k = 0; k < OWN_PATCHES; ++k) {
     const int m = team.rank / QUAD + k * PATCHES_AT_ONCE;
+    // mutant(swap ||): rows are a multiple of a CPU's threads
     if (ROWS % PATCHES_AT_ONCE == 0 || m < ROWS) visit(k, m);
   }
 }
@@ -154,7 +155,7 @@ DEVICE void convolve(const Team team, Workspace& work, const float* weight, cons
   clear_patches(team, patches);
   team.sync();  // zeros are stored before patches overwrite them, and images before they are read
   for (int at = 0; at < count; at += ROWS) {  // mutant(swap <): a tile without patches
-    const int left = count - at, here = left < ROWS ? left : ROWS;
+    const int left = count - at, here = left < ROWS ? left : ROWS;  // mutant(swap <): equal where they meet
     load_patches(team, patches, from + at, here, images);
     team.sync();  // patches, kernels and biases are written before they are read
     product<ROWS, N, K, true>(team, patches, kernels, [&](const int m, const int n, const float c, const float d) INLINED {
