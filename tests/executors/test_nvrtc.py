@@ -13,10 +13,12 @@ from gymnasium import spaces
 
 from cupydrive import envs
 from cupydrive.algorithms import A2C, PPO
-from cupydrive.algorithms.architecture import GRU, MinGRU, Network
+from cupydrive.algorithms.architecture import GRU, Conv, MinGRU, Network
 from cupydrive.algorithms.kernels import tensor
 from cupydrive.algorithms.kernels.gradients import Task, exact_forward_unit, exact_gradient_unit
-from cupydrive.algorithms.kernels.layout import OBSERVED_BITS, NetworkLayout
+from cupydrive.algorithms.kernels.layerwise_layout import LayerwiseLayout
+from cupydrive.algorithms.kernels.layerwise_tensor import convolution_unit
+from cupydrive.algorithms.kernels.layout import OBSERVED_BITS, NetworkLayout, observed_rows
 from cupydrive.algorithms.kernels.play import play_unit, policies_of
 from cupydrive.algorithms.kernels.resident import GROUP_RESIDENT, group_bytes
 from cupydrive.codegen.diagnostics import NVRTC_WARNINGS, explain_compile_error
@@ -457,6 +459,27 @@ def test_rows_weights_and_gradients_that_are_near_fit_into_a_block(config, entri
         (gradient, int(re.search(r"int TILE = (\d+)", gradient.text)[1])),
     ):
         assert tile >= 1 and shared_bytes(unit) <= limit
+
+
+# Images, channels and kernels of which 16 patches or more fit, and bytes of a block's shared memory.
+PATCHES = [((10, 10, 4), 64, 3, 227), ((10, 10, 9), 256, 6, 227), ((44, 44, 4), 160, 8, 227), ((9, 9, 8), 192, 4, 99)]  # fmt: skip
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("layer_norm", [False, True])
+@pytest.mark.parametrize(("image", "channels", "kernel", "kilobytes"), PATCHES)
+def test_patches_and_kernels_of_a_convolution_fit_into_a_block(
+    image, channels, kernel, kilobytes, layer_norm
+):
+    conv = Conv((channels,), kernel)
+    config = PPO(network=Network(conv=conv, layer_norm=layer_norm, shared=True))
+    group = Group("g", 1, action_space=spaces.Discrete(2), obs_shape=image, obs_dtype="uint8")
+    distribution = make_distribution(group, config.distribution)
+    about = config.network, image, distribution.size, observed_rows(group, False)
+    executor = SimpleNamespace(max_team=1024, team_bytes=kilobytes * 1024, processors=132)
+    task = Task(executor, LayerwiseLayout.made(*about), distribution, config, Shard(2**12), 32, [1])
+    unit = convolution_unit(task, conv.layers(image)[0])
+    assert shared_bytes(unit) <= executor.team_bytes
 
 
 @pytest.mark.full

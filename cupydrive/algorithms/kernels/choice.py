@@ -149,7 +149,7 @@ def why_not_layerwise(
     core, convolutions = network.core, network.convolutions(obs_shape)
     if (reason := why_no_tensor(executor)) is not None:
         return reason
-    if convolutions and patches_at_once(convolutions[0], executor) == 0:
+    if convolutions and patches_at_once(convolutions[0], executor, network.layer_norm) == 0:
         return f"{network.conv} reads too many entries at once for a processor's shared memory"
     if core is not None and (
         core.size % SCANNED or (isinstance(core, GRU) and core.size > MOST_UNITS)

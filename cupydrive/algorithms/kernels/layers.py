@@ -366,7 +366,7 @@ class Norm(PartKernels):
         moments = slots.zeros(2 * self.positions)
         pointers = {"in": x, "out": out, "out_grad": out_grad, "moments": moments}
         pointers |= {**self.gains(packed), "partial_sums": partial_sums[self.gradient_at :]}
-        return norm_launches(self.program, slots, (self.width, self.positions), pointers)
+        return norm_launches(self.program, slots, self.width, self.positions, pointers)
 
 
 def norm_unit(
@@ -426,19 +426,19 @@ def norm_tile(slots: Slots, positions: int, half: bool) -> int:
 def norm_launches(
     program: Program,
     slots: Slots,
-    sizes: tuple[int, int],
+    width: int,
+    positions: int,
     pointers: Mapping[str, torch.Tensor | None],
     head: Mapping[str, torch.Tensor] | None = None,
     half: bool = False,
 ) -> tuple[KernelLaunch, list[KernelLaunch]]:
     """Return the launch of ``norm.cu`` in the forward pass, and those of the backward pass.
 
-    ``sizes`` are the entries of a position and the positions of a row. ``head`` has the tensors of
-    the network's outputs, if the forward pass computes them. With ``half`` rows are bfloat16, and
-    ``partial_sums`` have sums for each tile of positions.
+    A row has ``positions`` of ``width`` entries. ``head`` has the tensors of the network's outputs,
+    if the forward pass computes them. With ``half`` rows are bfloat16, and ``partial_sums`` have
+    sums for each tile of positions.
     """
-    executor, (width, positions) = slots.task.executor, sizes
-    rows = slots.rows * positions
+    executor, rows = slots.task.executor, slots.rows * positions
     forward = {"skip": slots.shared["skip"], **pointers, **(head or {})}
     there = normalizing(executor, program, rows, width, forward)
     tile, segments = norm_tile(slots, positions, half), slots.splits * -(-width // NORM_CHAINS)

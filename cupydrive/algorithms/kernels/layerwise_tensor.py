@@ -39,9 +39,10 @@ from cupydrive.algorithms.kernels.layers import (
 )
 from cupydrive.algorithms.kernels.layerwise import LayerwiseLearner, loss_unit, point_rows
 from cupydrive.algorithms.kernels.layerwise_layout import LayerwiseLayout, encoder_layers
-from cupydrive.algorithms.kernels.layout import PAD, NetworkLayout, padded
+from cupydrive.algorithms.kernels.layout import PAD, ROOM, NetworkLayout, padded
 from cupydrive.algorithms.kernels.steps import UnpackedSteps
 from cupydrive.algorithms.kernels.tensor import SKEW
+from cupydrive.codegen.layout import WARP
 from cupydrive.codegen.source import Unit, assemble_file
 from cupydrive.executors.interop import zeros
 from cupydrive.protocols import Executor, Program
@@ -326,13 +327,14 @@ def rows_unit(task: Task, width: int) -> Unit:
     return assemble_file("learn/layerwise/rows", constants, HALF + layout.observed, team)
 
 
-def patches_at_once(layer: ConvLayer, executor: Executor) -> int:
+def patches_at_once(layer: ConvLayer, executor: Executor, normed: bool) -> int:
     """Return the number of patches of a team's tile, or 0 if none fits into its memory."""
     width, channels = padded(layer.inputs) + SKEW, padded(layer.channels)
+    floats = channels * (1 + normed * (2 + 2 * PART_TEAM // WARP))  # biases, gains, sums of warps
     patches = PATCHES
     while patches >= LEAST_PATCHES:
         rows = patches * (width + channels + SKEW) + channels * width
-        if 2 * rows + 4 * channels + STAGED_BYTES <= executor.team_bytes:
+        if 2 * rows + 4 * floats + STAGED_BYTES + ROOM <= executor.team_bytes:
             return patches
         patches //= 2
     return 0
@@ -340,8 +342,10 @@ def patches_at_once(layer: ConvLayer, executor: Executor) -> int:
 
 def patches_of_team(task: Task, layer: ConvLayer) -> int:
     """Return the number of patches of a team: several tiles, if all processors have enough."""
+    assert isinstance(task.layout, LayerwiseLayout)
     rows = min(task.minibatch_rows, task.shard.num_envs * sum(task.agents))
-    tile, processors = patches_at_once(layer, task.executor), task.executor.processors
+    tile = patches_at_once(layer, task.executor, task.layout.network.layer_norm)
+    processors = task.executor.processors
     wanted = rows * layer.positions // max(1, tile * processors)
     return tile * min(PRODUCTS, max(1, wanted))
 
@@ -349,7 +353,8 @@ def patches_of_team(task: Task, layer: ConvLayer) -> int:
 def convolution_unit(task: Task, sizes: ConvLayer) -> Unit:
     """Return the ``Unit`` of ``kernels/learn/mma/conv.cu``."""
     assert isinstance(task.layout, LayerwiseLayout)
-    rows = patches_at_once(sizes, task.executor)
+    normed = task.layout.network.layer_norm
+    rows = patches_at_once(sizes, task.executor, normed)
     names = "IMAGE_HEIGHT", "IMAGE_WIDTH", "CHANNELS", "SPAN", "STRIDE", "OBS", "OUT"
     about = *sizes.image, sizes.kernel, sizes.stride, sizes.inputs, sizes.channels
     constants = (
@@ -357,7 +362,7 @@ def convolution_unit(task: Task, sizes: ConvLayer) -> Unit:
         ("ROWS", rows),
         ("TILE", patches_of_team(task, sizes)),
         ("STAGED_BYTES", STAGED_BYTES),
-        ("NORMALIZED", task.layout.network.layer_norm),
+        ("NORMALIZED", normed),
         ("RELU", task.layout.relu),
         *sequence_constants(task),
     )
@@ -398,8 +403,8 @@ class SeenConvolution(Linear):
         program, out = self.executor.build(self.unit), make(row_width(self.outputs))
         own = {"weight": self.own_weight, "bias": self.own_bias}
         gains = self.gains
-        to: dict[str, torch.Tensor | None] = {"out": out, "gain": None, "norm_bias": None}
-        to |= {"normalized": None, "scales": None}
+        names = "out", "gain", "norm_bias", "normalized", "scales"
+        to: dict[str, torch.Tensor | None] = dict.fromkeys(names) | {"out": out}
         if gains is not None:
             to |= {"gain": gains.own_weight, "norm_bias": gains.own_bias}
         products = out.numel() * self.into
@@ -503,11 +508,11 @@ class Encoder:
                 there, x, back = layer.work(make, slots)
             else:
                 assert x is not None
-                about = x, make
-                if self.normed:
-                    there, x, back = self.normalized(k, *about, slots, outputs)
-                else:
-                    there, x, back = self.activated(layer, *about)
+                there, x, back = (
+                    self.normalized(k, x, make, slots, outputs)
+                    if self.normed
+                    else self.activated(layer, x, make)
+                )
             forwards += there
             backs.append(back)
         assert x is not None
@@ -558,7 +563,7 @@ class Encoder:
         layer, gains, program = self.layers[k], self.gains[k], self.norm(k)
         out = make(row_width(layer.outputs))
         own = {"gain": gains.own_weight, "bias": gains.own_bias}
-        left, out_grad = make(row_width(layer.outputs)), torch.zeros_like(out)
+        left = make(row_width(layer.outputs))
         forwards: list[Queued] = [layer.forwards(x, left)]
         head: dict[str, torch.Tensor] = {}
         if self.ends_with(k) and self.head is not None:
@@ -568,13 +573,17 @@ class Encoder:
             pointers, rows = {"in": left, "out": out, **own, **head}, len(out) * positions
             act = normalizing(self.task.executor, program, rows, gains.out, pointers)
             return [*forwards, act], out, lambda: ([], out)
-        device, rows = self.task.executor.name, slots.rows * positions
+        device, rows, out_grad = (
+            self.task.executor.name,
+            slots.rows * positions,
+            torch.zeros_like(out),
+        )
         sums = zeros(device, -(-rows // norm_tile(slots, positions, half=True)), 2, gains.out)
         moments = zeros(device, rows, 2)
         given = {"in": left, "out": out, "out_grad": out_grad, "moments": moments, **own}
         given["partial_sums"] = sums
-        sizes = gains.out, positions
-        there, launches = norm_launches(program, slots, sizes, given, head, half=True)
+        about = gains.out, positions, given
+        there, launches = norm_launches(program, slots, *about, head, half=True)
         gains.totals.add(sums[:, 0], gains.weight_sums[:, 0])
         gains.totals.add(sums[:, 1], gains.bias_sums)
         gradient = layer.gradient(x, out_grad)
@@ -845,7 +854,8 @@ class LayerwiseTensorLearner(LayerwiseLearner):
             own = replace(task, layout=layout)
             first, *others = layout.network.convolutions(layout.obs_shape) or (None,)
             widths = {*network.hidden, *(math.prod(each.out) for each in others)}
-            units += [rows_unit(own, width) for width in {ROW_ENTRIES, *map(row_width, widths)}]
+            widths = {ROW_ENTRIES, *map(row_width, () if network.layer_norm else widths)}
+            units += [rows_unit(own, width) for width in widths]
             if first is not None:
                 units.append(convolution_unit(own, first))
         strides = [row_width(out) for out in (self.layout.layers[-1][1],) * network.towers]

@@ -7,8 +7,8 @@
 // A warp of a GPU computes a row, which it reads once. The order of sums over a row also suits vectors of a CPU: CHAINS_OF_ROW
 // partial sums, of which chain c adds entries c, c + CHAINS_OF_ROW, ..., then a tree over the chains.
 // A warp that has the last hidden layer's activations also computes the few outputs of the network.
-// Constants: WIDTH, POSITIONS, STRIDE (of a row in memory), RELU (0: tanh), HEAD (outputs of the network, 0: another kernel computes them), HEAD_STRIDE
-// (of a row of them), GAIN_STRIDE, BIASES_AT and TOTAL_FLOATS (layout of the sums), those of sequences.cuh.
+// Constants: WIDTH, POSITIONS, STRIDE (of a row in memory), RELU (0: tanh), HEAD (outputs of the network, 0: another kernel computes
+// them), HEAD_STRIDE (of a row of them), GAIN_STRIDE, BIASES_AT and TOTAL_FLOATS (layout of the sums), those of sequences.cuh.
 // Generated: HALF.
 // call: kernel arguments (drive/launch.cuh).
 #include "learn/layerwise/row.cuh"
@@ -19,6 +19,7 @@ using namespace policy;  // functions.cuh
 constexpr int CHAINS_OF_ROW = 32;
 constexpr int SEGMENTS = (WIDTH + CHAINS_OF_ROW - 1) / CHAINS_OF_ROW, PADDED = SEGMENTS * CHAINS_OF_ROW;
 constexpr float EPSILON = 1e-5f;
+static_assert(HEAD == 0 || POSITIONS == 1, "outputs follow a hidden layer");
 // Offset of a row.
 DEVICE size_type place_of(const size_type row) {
   return POSITIONS == 1 ? row * STRIDE : row / POSITIONS * STRIDE + row % POSITIONS * WIDTH;

@@ -29,8 +29,8 @@ struct Workspace {
   alignas(16) bf16 outputs[ROWS * Matrix<N>::STRIDE];  // or the gradients w.r.t. them
   alignas(16) bf16 kernels[N * Matrix<K>::STRIDE];
   float bias[N];
-  float gain[N], norm_bias[N];                      // of the normalization
-  float norm_sums[NORMALIZED ? 2 * WARPS * N : 1];  // of each warp: gradients w.r.t. gains and biases
+  // Of the normalization; sums of each warp are gradients w.r.t. gains and biases.
+  float gain[NORMALIZED ? N : 1], norm_bias[NORMALIZED ? N : 1], norm_sums[NORMALIZED ? 2 * WARPS * N : 1];
 };
 // Outputs of all rows.
 struct Outputs {
@@ -66,6 +66,7 @@ struct Part {
 DEVICE void load_run(bf16* to, const Image& image, const int d) {
 #if OBSERVED == OBSERVED_BITS
   if constexpr (RUN <= 32 && RUN % 2 == 0) {  // mutant(swap <=): the other way has the same result
+    // mutant(swap -): a word after the run's is not used, except by runs of 32
     const u32 low = image.at[d / 32], high = image.at[(d + RUN - 1) / 32];
     const u32 bits = (u32)(((u64)high << 32 | low) >> d % 32);
     UNROLL for (int j = 0; j < RUN; j += 2) *(Word*)(to + j) = (bits >> j & 1u) * 0x3f80u | (bits >> (j + 1) & 1u) * 0x3f800000u;
@@ -125,7 +126,7 @@ template <class Visit> DEVICE void each_own_part(const Team team, const int from
 template <class Visit> DEVICE void each_quad_patch(const Team team, Visit visit) {
   UNROLL for (int k = 0; k < OWN_PATCHES; ++k) {
     const int m = team.rank / QUAD + k * PATCHES_AT_ONCE;
-    // mutant(swap ||): rows are a multiple of a CPU's threads
+    // mutant(swap ||, swap ==): rows are a multiple of a CPU's threads
     if (ROWS % PATCHES_AT_ONCE == 0 || m < ROWS) visit(k, m);
   }
 }
@@ -195,7 +196,8 @@ DEVICE void convolve(const Team team, Workspace& work, const float* weight, cons
 }
 
 DEVICE void observe_tile(const Rows& call, const Team team, Workspace& work, const int e) {
-  const int from = e * TILE, left = call.rows * POSITIONS - from, count = left < TILE ? left : TILE;
+  const int from = e * TILE, left = call.rows * POSITIONS - from;
+  const int count = left < TILE ? left : TILE;  // mutant(swap <): equal where they meet
   const TileImages images(team, work, from, count, call.center, call.scale, [&](const int row) INLINED {
     return Image{call.obs, (size_type)row, call.center, call.scale};
   });
@@ -209,7 +211,7 @@ DEVICE auto images_of(const Learn& learn, const Team team, Workspace& work, cons
 }
 DEVICE void observe_tile_of_block(const Part& call, const Team team, Workspace& work, const int e) {
   const BlockTile<POSITIONS> own(call.learn, e);
-  if (own.count <= 0 || *call.learn.skip > 0.0f) return;  // mutant(constant): it is 0 or 1
+  if (own.count <= 0 || *call.learn.skip > 0.0f) return;  // mutant(constant): it is 0 or 1. mutant(swap <=): no patch follows
   convolve(team, work, call.weight, call.bias, call.to, own.from, own.count, images_of(call.learn, team, work, own),
            [&](const int row) INLINED { return (size_type)own.of.row(row); });
 }
@@ -282,7 +284,7 @@ struct NormGradient {
           bias += __shfl_xor_sync(ALL_LANES_OF_WARP, bias, offset);
         }
 #endif
-        if (team.rank % WARP_LANES >= QUAD) continue;
+        if (team.rank % WARP_LANES >= QUAD) continue;  // mutant(swap >=): a CPU has one lane
         memory[warp * N + n + h] = gain;
         memory[(WARPS + warp) * N + n + h] = bias;
       }

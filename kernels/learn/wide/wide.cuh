@@ -170,16 +170,22 @@ DEVICE void put_observations(const Team team, WideTower<T>& tower, const float* 
     }
   }
 #elif OBSERVED == OBSERVED_BITS
-  constexpr int WORDS = observed_row(OBS), COUNT = ROWS * WORDS;  // all loads are issued before the first store
-  Observed word[own_count(COUNT)];
-  FOR_OWN(team, k, i, COUNT) {
-    const Observed* const row = row_at(i / WORDS);
-    word[k] = row == nullptr ? 0u : row[i % WORDS];
-  }
-  FOR_OWN(team, k, i, COUNT) {
-    UNROLL for (int j = 0; j < 32; j += 8) {
-      const int d = i % WORDS * 32 + j;
-      if (d < padded(OBS)) *(Eight*)(to.row(i / WORDS) + d) = eight_bits(word[k] >> j);
+  constexpr int WORDS = observed_row(OBS), COUNT = ROWS * WORDS;
+  constexpr int AT_ONCE = own_count(COUNT) < FEW_OWN ? own_count(COUNT) : FEW_OWN;  // all loads are issued before the first store
+  for (int first = team.rank; first < COUNT; first += AT_ONCE * TEAM) {
+    Observed word[AT_ONCE];
+    UNROLL for (int k = 0; k < AT_ONCE; ++k) {
+      const int i = first + k * TEAM;
+      const Observed* const row = i < COUNT ? row_at(i / WORDS) : nullptr;
+      word[k] = row == nullptr ? 0u : row[i % WORDS];
+    }
+    UNROLL for (int k = 0; k < AT_ONCE; ++k) {
+      const int i = first + k * TEAM;
+      if (i >= COUNT) continue;
+      UNROLL for (int j = 0; j < 32; j += 8) {
+        const int d = i % WORDS * 32 + j;
+        if (d < padded(OBS)) *(Eight*)(to.row(i / WORDS) + d) = eight_bits(word[k] >> j);
+      }
     }
   }
 #else

@@ -284,7 +284,7 @@ HALVES = {
     dict(envs=5, agents=(2,), obs_shape=(13, 12, 3), normalised=True)),
     "conv and norm": (network(hidden=(24,), conv=cd.Conv((40,), (4,), 3), layer_norm=True),
     dict(envs=6, obs_shape=(16, 19, 5))),
-    "two convs and norm": (network(hidden=(), conv=cd.Conv((8, 5), (3, 2)), layer_norm=True), dict(envs=20, agents=(2,), obs_shape=(6, 5, 4))),
+    "two convs and norm": (network(hidden=(), conv=cd.Conv((13, 8), (3, 2)), layer_norm=True), dict(envs=20, agents=(2,), obs_shape=(6, 5, 4))),
     "one-hot": (network(hidden=(24,), one_hot=True, layer_norm=True), dict(envs=6, obs_dim=7, high=2)),
     "one-hot, conv": (network(hidden=(24,), conv=cd.Conv((16,), 3), one_hot=True, shared=True),
     dict(envs=6, obs_shape=(6, 7, 2), high=3)),
