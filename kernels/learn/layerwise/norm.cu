@@ -7,8 +7,8 @@
 // A warp of a GPU computes a row, which it reads once. The order of sums over a row also suits vectors of a CPU: CHAINS_OF_ROW
 // partial sums, of which chain c adds entries c, c + CHAINS_OF_ROW, ..., then a tree over the chains.
 // A warp that has the last hidden layer's activations also computes the few outputs of the network.
-// Constants: WIDTH, POSITIONS, STRIDE (of a row in memory), RELU (0: tanh), HEAD (outputs of the network, 0: another kernel computes
-// them), HEAD_STRIDE (of a row of them), GAIN_STRIDE, BIASES_AT and TOTAL_FLOATS (layout of the sums), those of sequences.cuh.
+// Constants: WIDTH, POSITIONS, STRIDE (of a row in memory), RELU (0: tanh), HEAD (outputs of the network, 0: in another kernel),
+// HEAD_STRIDE (of a row of them), GAIN_STRIDE, BIASES_AT and TOTAL_FLOATS (layout of the sums), those of sequences.cuh.
 // Generated: HALF.
 // call: kernel arguments (drive/launch.cuh).
 #include "learn/layerwise/row.cuh"
