@@ -72,8 +72,8 @@ typedef float Lane[SEGMENTS * CHAINS_OF_LANE];
 // Call visit(i, n) for entries n < COUNT, of which n is the i-th one of a Lane.
 template <int COUNT, class Visit> DEVICE void each_entry(const Team team, Visit visit) {
   constexpr int APART = CHAINS_OF_ROW / CHAINS_OF_LANE;
-  UNROLL for (int i = 0; i < (COUNT + APART - 1) / APART; ++i) {
-    // mutant(swap <): on a CPU the loop ends before
+  UNROLL for (int i = 0; i < (COUNT + APART - 1) / APART; ++i) {  // mutant(swap -): what follows is skipped
+    // mutant(swap <, swap +): a CPU has one lane, and the loop ends before
     if (const int n = i * APART + lane_of(team); n < COUNT) visit(i, n);
   }
 }
@@ -193,7 +193,9 @@ DEVICE void backward_tile(const Norm& call, const Team team, const int e) {
 struct Columns {
   float gain[CHAINS_OF_LANE], bias[CHAINS_OF_LANE];
   DEVICE void add(const Columns& other) {
+    // mutant(swap +=): a sum over blocks is subtracted twice
     for (int c = 0; c < CHAINS_OF_LANE; ++c) gain[c] += other.gain[c];
+    // mutant(swap +=): likewise
     for (int c = 0; c < CHAINS_OF_LANE; ++c) bias[c] += other.bias[c];
   }
 };

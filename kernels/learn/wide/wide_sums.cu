@@ -31,6 +31,7 @@ template <int N> struct BitsAhead {
   DEVICE void load(const Team team, const WideLearn& call, const int first, const bool there, const int n) {
     FOR_OWN(team, k, i, COUNT) {
       const int row = first + i / ACROSS, entry = n + i % ACROSS * 8;
+      // mutant(swap &&): numbers that are multiplied by 0 or not stored
       const bool exists = there && row < call.count && entry < OBS;
       of[k] = exists ? ((const u32*)call.rows)[(size_type)row * OBS_WORDS + entry / 32] >> entry % 32 : 0u;
     }
@@ -47,7 +48,7 @@ DEVICE void sum_tile(const WideLearn& call, const Team team, Workspace& work, co
   constexpr int M = part_of(Here::OUT_PAD, MOST_OUT), N = part_of(Here::IN_PAD, MOST_IN);
   const bf16* const out_grad = rows_of_gradients<T, L>(call);
   const bf16* const inputs = rows_of_inputs<T, L>(call);
-  const int slabs = (call.count + SLAB - 1) / SLAB, splits = call.learn.splits;
+  const int slabs = (call.count + SLAB - 1) / SLAB, splits = call.learn.splits;  // mutant(swap -): a slab without rows
   const int begin = split_begin(number, slabs, splits), end = split_begin(number + 1, slabs, splits);
   const auto left = [&](int slab) INLINED { return Matrix<M>{work.slabs[(slab - begin) % STAGES]}; };
   const auto right = [&](int slab) INLINED { return Matrix<N>{work.slabs[(slab - begin) % STAGES] + SLAB * (M + SKEW)}; };
@@ -69,6 +70,7 @@ DEVICE void sum_tile(const WideLearn& call, const Team team, Workspace& work, co
       }
       for (int i : team.each(BITS ? 0 : SLAB * N / 8)) {
         const int row = slab * SLAB + i / (N / 8), k = i % (N / 8) * 8;
+        // mutant(swap &&): likewise
         const bool there = row < call.count && n + k < Here::IN_PAD;
         copy_async(right(slab).row(i / (N / 8)) + k, inputs + (size_type)row * Here::IN_PAD + n + k, there);
       }
@@ -80,10 +82,10 @@ DEVICE void sum_tile(const WideLearn& call, const Team team, Workspace& work, co
   // Main loop: STAGES - 1 stages are in flight.
   for (int k = 0; k < STAGES - 1; ++k) load(begin + k);
   for (int slab = begin; slab < end; ++slab) {
-    wait_stages<STAGES - 2>();
+    wait_stages<STAGES - 2>();  // mutant(swap -): a CPU copies immediately
     team.sync();  // all copies of this stage are complete, and all threads have read the stage that the next load overwrites
     load(slab + STAGES - 1);
-    sums.template add<SLAB>(team, left(slab), right(slab), n == 0);
+    sums.template add<SLAB>(team, left(slab), right(slab), n == 0);  // mutant(swap ==): a CPU always adds columns
   }
   // Epilogue: store the accumulators, or add them to the gradients of earlier rows.
   float* const gradient = call.learn.partial_sums + (size_type)number * GRADIENT_FLOATS + before(GRADIENT, T, L);
@@ -96,6 +98,7 @@ DEVICE void sum_tile(const WideLearn& call, const Team team, Workspace& work, co
   });
   if (n > 0) return;
   sums.each_column(team, [&](int i, float sum) INLINED {
+    // mutant(dropped condition): a CPU computes the next layer afterwards
     if (m + i < Here::OUT_PAD) put(gradient[Here::OUT * Here::IN_PAD + m + i], sum);
   });
 }
@@ -112,7 +115,7 @@ DEVICE void sum_split(const WideLearn& call, const Team team, Workspace& work, c
   const int number = e / TILES, tile = e % TILES;
   visit_tile(tile, [&](auto layer, int m, int n) INLINED { sum_tile<decltype(layer)>(call, team, work, number, m, n); });
   // The blocks of the last tile also add up the reported metrics.
-  if (tile != TILES - 1) return;
+  if (tile != TILES - 1) return;  // mutant(swap !=): all others store the same
   float* const sums = call.learn.partial_sums + (size_type)(number + 1) * GRADIENT_FLOATS - METRICS;
   const int tiles = (call.count + ROWS - 1) / ROWS * TOWERS;
   for (int k : team.each(REPORTED)) {
