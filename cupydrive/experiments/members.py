@@ -21,6 +21,7 @@ from cupydrive.experiments.population import (
     Population,
     check_population_folder,
     naming_member,
+    write_failures,
     write_members,
 )
 from cupydrive.spec import constant_params
@@ -241,9 +242,12 @@ def train_members(members: Sequence[Member], out: Path | None) -> Population:
     finally:
         words = f"interrupted after {len(training.begun)} of {len(members)} runs were begun: {left}"
         line.close(words if interrupted else None)
+    numbers = sorted(training.begun)
+    if out is not None:
+        texts = {k: str(error) for k, error in training.failures.items()}
+        write_failures(out, numbers, texts)
     if len(training.failures) == len(members):
         raise training.failures[0]
-    numbers = sorted(training.begun)
     failures = {numbers.index(k): str(error) for k, error in training.failures.items()}
     settings = [members[k].setting for k in numbers]
     return Population([training.runs[k] for k in numbers], settings, failures, interrupted)

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from cupydrive.playing.evaluation import Evaluation
 
 Arguments = dict[str, Any]
+FAILURE_FILE = "failure.txt"  # of a member that has failed: the message of its error
 MOST_MEMBERS = 10_000
 MOST_SEED = 2**63 - 1
 RETURN = "charts/episodic_return"
@@ -418,6 +419,26 @@ def write_members(out: Path, planned: Sequence[Member]) -> None:
         write_atomically(out / POPULATION_FILE, f"{content}\n".encode())
 
 
+def write_failures(out: Path, begun: Sequence[int], failures: Mapping[int, str]) -> None:
+    """Write the messages of failed members into their folders, and delete those of others."""
+    for number in begun:
+        path = member_folder(out, number) / FAILURE_FILE
+        with file_errors(TrainingError, f"{path} cannot be written"):
+            if number in failures:
+                write_atomically(path, f"{failures[number]}\n".encode())
+            else:
+                path.unlink(missing_ok=True)
+
+
+def read_failure(folder: Path) -> str | None:
+    """Read the message of a failed member from its folder. None if it has not failed."""
+    path = folder / FAILURE_FILE
+    if not path.exists():
+        return None
+    with file_errors(TrainingError, f"{path} cannot be read"):
+        return read_file(path, MOST_JSON).decode(errors="replace").rstrip("\n")
+
+
 def read_members(folder: Path) -> list[dict[str, Any]]:
     """Read the list of members from a population's folder."""
     path = folder / POPULATION_FILE
@@ -468,5 +489,7 @@ def load(
     begun = [k for k in range(len(members)) if (member_folder(path, k) / "config.json").exists()]
     if not begun:
         raise TrainingError(f"{path} holds a population without a run. Train it again")
-    runs = [Run.load(member_folder(path, k), device, policies, env) for k in begun]
-    return Population(runs, [members[k]["setting"] for k in begun])
+    folders = [member_folder(path, k) for k in begun]
+    runs = [Run.load(each, device, policies, env) for each in folders]
+    texts = {k: text for k, each in enumerate(folders) if (text := read_failure(each)) is not None}
+    return Population(runs, [members[k]["setting"] for k in begun], texts)

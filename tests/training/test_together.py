@@ -253,6 +253,9 @@ def test_a_member_that_is_not_finite_ends_and_the_others_go_on(tmp_path):
     for number in (0, 2):
         alone = cd.train("cartpole", ppo(**members[number]), steps=STEPS, **SMALL)
         assert same(population.runs[number], alone)
+    loaded = cd.load(tmp_path)  # which does not choose it as the best one either
+    assert loaded.failures == population.failures
+    assert np.isnan(loaded.scores("losses/entropy")).tolist() == [False, True, False]
     assert np.isnan(population.scores("losses/entropy")[1]) and "failed" in population.table(
         "losses/entropy"
     )
