@@ -573,17 +573,14 @@ class Encoder:
             pointers, rows = {"in": left, "out": out, **own, **head}, len(out) * positions
             act = normalizing(self.task.executor, program, rows, gains.out, pointers)
             return [*forwards, act], out, lambda: ([], out)
-        device, rows, out_grad = (
-            self.task.executor.name,
-            slots.rows * positions,
-            torch.zeros_like(out),
-        )
+        device, rows = self.task.executor.name, slots.rows * positions
+        out_grad = torch.zeros_like(out)
         sums = zeros(device, -(-rows // norm_tile(slots, positions, half=True)), 2, gains.out)
         moments = zeros(device, rows, 2)
         given = {"in": left, "out": out, "out_grad": out_grad, "moments": moments, **own}
         given["partial_sums"] = sums
-        about = gains.out, positions, given
-        there, launches = norm_launches(program, slots, *about, head, half=True)
+        sizes = gains.out, positions
+        there, launches = norm_launches(program, slots, *sizes, given, head, half=True)
         gains.totals.add(sums[:, 0], gains.weight_sums[:, 0])
         gains.totals.add(sums[:, 1], gains.bias_sums)
         gradient = layer.gradient(x, out_grad)

@@ -62,14 +62,14 @@ struct Part {
   float* sums;           // (teams, SUMS): gradients of the weights, the biases, and of gains and biases of the normalization
 };
 
-// Load entries [d, d + RUN) of an image as bfloat16. Bits become 0 or 1 by integer arithmetic only.
+// Load entries [d, d + RUN) of an image as bfloat16.
 DEVICE void load_run(bf16* to, const Image& image, const int d) {
 #if OBSERVED == OBSERVED_BITS
   if constexpr (RUN <= 32 && RUN % 2 == 0) {  // mutant(swap <=): the other way has the same result
     // mutant(swap -): a word after the run's is not used, except by runs of 32
     const u32 low = image.at[d / 32], high = image.at[(d + RUN - 1) / 32];
     const u32 bits = (u32)(((u64)high << 32 | low) >> d % 32);
-    UNROLL for (int j = 0; j < RUN; j += 2) *(Word*)(to + j) = (bits >> j & 1u) * 0x3f80u | (bits >> (j + 1) & 1u) * 0x3f800000u;
+    UNROLL for (int j = 0; j < RUN; j += 2) *(Word*)(to + j) = pair_of_bits(bits >> j);
     return;
   }
 #endif

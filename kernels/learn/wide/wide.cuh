@@ -146,8 +146,10 @@ constexpr int VECTOR = OBS % 4 == 0 ? 4 : OBS % 2 == 0 ? 2 : 1;
 struct alignas(TEAM > 1 ? 4 * VECTOR : 4) ObsVector { float of[VECTOR]; };
 
 // Store the observations of all rows where `forward` reads them. row_at(m): observation of row m in memory, or null for zeros.
-template <int T, class RowAt>
-DEVICE void put_observations(const Team team, WideTower<T>& tower, const float* center, const float* scale, RowAt row_at) {
+// Observations of bits are also passed to keep(i, word), where i counts the words of all rows.
+template <int T, class RowAt, class Keep>
+DEVICE void put_observations(const Team team, WideTower<T>& tower, const float* center, const float* scale, RowAt row_at,
+                             Keep keep) {
   const auto to = tower.observations();
 #if OBSERVED == OBSERVED_FLOATS
   // mutant(swap / 2): loads more before it stores
@@ -182,9 +184,10 @@ DEVICE void put_observations(const Team team, WideTower<T>& tower, const float* 
     UNROLL for (int k = 0; k < AT_ONCE; ++k) {
       const int i = first + k * TEAM;
       if (i >= COUNT) continue;
+      keep(i, word[k]);
       UNROLL for (int j = 0; j < 32; j += 8) {
         const int d = i % WORDS * 32 + j;
-        if (d < padded(OBS)) *(Eight*)(to.row(i / WORDS) + d) = eight_bits(word[k] >> j);
+        if (d < padded(OBS)) *(Eight*)(to.row(i / WORDS) + d) = eight_of_bits(word[k] >> j);
       }
     }
   }

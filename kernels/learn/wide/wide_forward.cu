@@ -16,7 +16,7 @@ template <int T> DEVICE void forward_tower(const WideForward& call, const Team t
   const int first = e * ROWS, left = about.rows - first, rows = left < ROWS ? left : ROWS;  // mutant(swap <): equal where they meet
   put_observations(team, tower, about.center, about.scale, [&](int m) INLINED {
     return m < rows ? observation(about, first + m) : nullptr;
-  });
+  }, [](int, u32) INLINED {});
   team.sync();  // observations are written before they are read
   wide_forward(team, tower, Weights{call.pass.tensors, call.fragments}, []() INLINED {}, [](auto) INLINED {});
   store_outputs<T>(about, team.rank, TEAM, first, rows, [&](int m) INLINED { return tower.results_of(m); });

@@ -36,17 +36,12 @@ template <int T> DEVICE void learn_tower(const WideLearn& about, const Team team
     work.tile.row[m] = i < about.count ? chunks.row(about.from + i) : -1;
   }
   team.sync();  // rows are written before other threads read them
-  put_observations(team, tower, call.center, call.scale, [&](int m) INLINED { return observation_of(call, work.tile.row[m]); });
+  const auto row_at = [&](int m) INLINED { return observation_of(call, work.tile.row[m]); };
+  put_observations(team, tower, call.center, call.scale, row_at, [&](int i, u32 word) INLINED {
+    if constexpr (T == 0) ((u32*)about.rows)[first * OBS_WORDS + i] = word;
+  });
   team.sync();  // observations are written before they are read
-  if constexpr (T == 0 && STORES_BITS) {
-    Observed* const to = (Observed*)about.rows + first * OBS_WORDS;
-    UNROLL_TIMES(4) for (int i = team.rank; i < ROWS * OBS_WORDS; i += TEAM) {
-      const Observed* const row = observation_of(call, work.tile.row[i / OBS_WORDS]);
-      if (row != nullptr) to[i] = row[i % OBS_WORDS];
-    }
-  } else if constexpr (T == 0) {
-    store_matrix(team, tower.observations(), about.rows + first * padded(OBS));
-  }
+  if constexpr (T == 0 && !STORES_BITS) store_matrix(team, tower.observations(), about.rows + first * padded(OBS));
 
   Transition row[OWN_ROWS];
   bool there[OWN_ROWS];

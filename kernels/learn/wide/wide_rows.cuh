@@ -22,7 +22,7 @@ struct WideLearn {
 };
 
 constexpr bool STORES_BITS = OBSERVED == OBSERVED_BITS;
-constexpr int OBS_WORDS = (OBS + 31) / 32;  // of bits
+constexpr int OBS_WORDS = observed_row(OBS);  // of bits
 
 // Columns of all matrices before the outputs of layer (tower, layer), or before the gradients w.r.t. them.
 constexpr int columns_before(const bool gradients, const int tower, const int layer) {

@@ -37,7 +37,7 @@ template <int N> struct BitsAhead {
     }
   }
   DEVICE void store(const Team team, const Matrix<N> to) const {
-    FOR_OWN(team, k, i, COUNT) *(Eight*)(to.row(i / ACROSS) + i % ACROSS * 8) = eight_bits(of[k]);
+    FOR_OWN(team, k, i, COUNT) *(Eight*)(to.row(i / ACROSS) + i % ACROSS * 8) = eight_of_bits(of[k]);
   }
 };
 
