@@ -57,7 +57,7 @@ Environment steps per second on an {gpu}. The last row is on a CPU ({cpu}). One 
 - Rollouts: cupydrive stores every step, gymnax stores no trajectory and WarpDrive stores only the last step. Compile time is \
 excluded for every library. WarpDrive was timed in another run, on a machine with a slower CPU.
 - Training: cupydrive uses bfloat16 matrix products with float32 accumulation on tensor cores, the default on a GPU. In float32, \
-with bitwise identical weights on CPU and GPU, `cartpole` reaches {exact}.
+with bitwise identical weights on CPU and GPU, `cartpole` reaches {exact}. WarpDrive was timed in another run.
 - Start: a new process with cached kernels reaches the first step of `tag_continuous` in {start:.1f} s, {own:.2f} s of it in \
 cupydrive and the rest in importing torch and starting CUDA."""
 # in a lesson; else a return

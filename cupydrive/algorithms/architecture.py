@@ -302,8 +302,8 @@ class Network(Described):
             layer.
         shared: Use one network with two outputs for actor and critic, instead of two networks.
         layer_norm: Apply layer normalization before each activation (Ba et al. 2016): over the
-            units of a hidden layer, and over the channels of each position after a convolution. A
-            single unit or channel would always become 0.
+            units of a hidden layer, and over the channels of each position after a convolution. The
+            result is always 0 for one unit or channel.
         one_hot: One-hot encode observations of uint8. Value v of a channel, the last axis, becomes
             ``obs_high`` + 1 entries, of which entry v is 1. Values above ``obs_high`` give zeros.
     """

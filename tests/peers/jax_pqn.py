@@ -5,6 +5,8 @@ Written from Gallici et al. 2024 and the published settings of purejaxql: LayerN
 convolutions included, He's normal weights, MinAtar's observations divided by 255, an episode that
 ends at a time limit as at a failure. Alike: task, environments, steps, sizes of layers, epochs,
 minibatches. Not alike: JAX's own random numbers and precision of matrix products.
+gymnax's Asterix becomes faster over time, ours with ``rules="gymnax"`` only if
+``difficulty_ramping="on"``.
 
 ``--cases training`` times iterations. ``--cases curves`` trains ten seeds side by side for each of
 ``--envs`` and prints their mean episode returns as JSON.

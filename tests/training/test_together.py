@@ -256,6 +256,10 @@ def test_a_member_that_is_not_finite_ends_and_the_others_go_on(tmp_path):
     loaded = cd.load(tmp_path)  # which does not choose it as the best one either
     assert loaded.failures == population.failures
     assert np.isnan(loaded.scores("losses/entropy")).tolist() == [False, True, False]
+    members[1] = {"vf_coef": 0.75}
+    again = dict(steps=STEPS, out=tmp_path, overwrite=True, **SMALL)
+    cd.train("cartpole", ppo(), members=members, **again)
+    assert cd.load(tmp_path).failures == {}
     assert np.isnan(population.scores("losses/entropy")[1]) and "failed" in population.table(
         "losses/entropy"
     )
