@@ -256,13 +256,13 @@ FILES = [
     ),
     (
         "learn/layerwise/norm",
-        (("WIDTH", 20), ("POSITIONS", 12), ("STRIDE", 240), ("RELU", 0), *NORM, *SEQUENCES),
+        (("ENTRIES", 20), ("POSITIONS", 12), ("STRIDE", 240), ("RELU", 0), *NORM, *SEQUENCES),
         "#define HALF 0",
     ),
     (
         "learn/layerwise/norm",
         (
-            ("WIDTH", 300),
+            ("ENTRIES", 300),
             ("POSITIONS", 1),
             ("STRIDE", 304),
             ("RELU", 0),
@@ -272,6 +272,18 @@ FILES = [
             *SEQUENCES,
         ),
         "#define HALF 1",
+    ),
+    (
+        "learn/layerwise/norm_loss",
+        (
+            *(("OBS", 5), ("PARAMETERS", 10), ("TOWERS", 1), ("LAYERS", 1), ("RELU", 1)),
+            *(("ENTRIES", 128), ("POSITIONS", 1), ("STRIDE", 128), ("HEAD", 11), ("VALUE_AT", 10)),
+            ("TOTAL_FLOATS", 128 * 13 + 11 + 16),
+            *LOSS,
+            ("HEADS", 2),
+            ("CHOICES", 10),
+        ),
+        CHAIN + "#define HALF 1\n#define CATEGORICAL 1\n#define GAUSSIAN 0\n" + head_sizes((3, 7)),
     ),
     (
         "learn/layerwise/totals",
@@ -324,7 +336,8 @@ def played(name, settings, envs, tensor=False):
 def unit_of(name, constants, generated):
     """Return the unit of one of ``FILES`` for the team that a GPU gets."""
     by_blocks = (constants and constants[0][0] == "OBS") or name == "learn/mma/gru"
-    team = WARP if name == "learn/layerwise/norm" else BLOCK if by_blocks else 1
+    by_warps = name.startswith("learn/layerwise/norm")
+    team = WARP if by_warps else BLOCK if by_blocks else 1
     return assemble_file(name, constants, generated, team)
 
 

@@ -39,6 +39,7 @@ PATCHES = 128  # maximum patches of a team on a GPU
 ABREAST = 4  # pixels whose gradients one thread computes together
 NORM_ROWS = 64  # rows per CPU thread in norm.cu. On a GPU, each warp has one row
 NORM_CHAINS = 32  # columns that a warp of norm.cu sums together, one per lane
+ROW_SIZES = "ENTRIES", "POSITIONS", "STRIDE"  # constants of norm_rows.cuh
 NORM_PIECES = 2048  # maximum number of teams of norm.cu in bfloat16, each with a partial sum
 ACTIVATED = "#define ACTIVATE_LAST 1\n"
 
@@ -388,7 +389,7 @@ def norm_unit(
     """
     names = ("HEAD", "HEAD_STRIDE", "GAIN_STRIDE", "BIASES_AT", "TOTAL_FLOATS")
     constants = (
-        *zip(("WIDTH", "POSITIONS", "STRIDE"), sizes, strict=True),
+        *zip(ROW_SIZES, sizes, strict=True),
         ("RELU", task.layout.relu),
         *zip(names, (*head, *sums), strict=True),
         *sequence_constants(task),

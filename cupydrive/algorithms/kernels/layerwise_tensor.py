@@ -25,8 +25,10 @@ from cupydrive.algorithms.kernels.arithmetic import Arithmetic
 from cupydrive.algorithms.kernels.cores import point_states, scans_of, state_places
 from cupydrive.algorithms.kernels.gradients import Columns, Minibatches, Shared, Task
 from cupydrive.algorithms.kernels.layers import (
+    NORM_CHAINS,
     PART_TEAM,
     PATCHES,
+    ROW_SIZES,
     Ends,
     KernelLaunch,
     Slots,
@@ -61,6 +63,8 @@ SUMMED_AT_ONCE = 32  # matrices per launch of totals.cu
 SUMMED_COLUMNS, SUMMING_TEAM = 32, 512  # columns and threads of a team of totals.cu
 SUMMED_ROWS = 2048  # maximum for totals.cu. Above it, the matrix library sums rows faster
 NORM_OUTPUTS = 16  # maximum number of network outputs that norm.cu computes
+# Maximum number of sums that a thread of norm_loss.cu keeps in registers for the last layer.
+NORM_LOSS_SUMS = 64
 HALF = "#define HALF 1\n"
 Queued = KernelLaunch | Callable[[], object]  # work that a call queues on the device
 
@@ -188,6 +192,37 @@ def totals_unit(executor: Executor) -> Unit:
     """Return the ``Unit`` of ``kernels/learn/layerwise/totals.cu``."""
     team = min(SUMMING_TEAM, executor.max_team)
     return assemble_file("learn/layerwise/totals", (("MATRICES", SUMMED_AT_ONCE),), HALF, team)
+
+
+def loss_follows_norm(layout: LayerwiseLayout) -> bool:
+    """Return whether one kernel computes the last normalization, the outputs and the loss."""
+    network, (entries, outputs) = layout.network, layout.layers[-1]
+    normed = network.layer_norm and bool(network.hidden) and network.core is None
+    few = outputs <= NORM_OUTPUTS and outputs * -(-entries // NORM_CHAINS) <= NORM_LOSS_SUMS
+    return network.towers == 1 and normed and few
+
+
+def norm_loss_unit(task: Task) -> Unit:
+    """Return the ``Unit`` of ``kernels/learn/layerwise/norm_loss.cu``."""
+    layout = task.layout
+    assert isinstance(layout, LayerwiseLayout)
+    entries, outputs = layout.layers[-1]
+    constants = (
+        *zip(ROW_SIZES, (entries, 1, row_width(entries)), strict=True),
+        ("HEAD", outputs),
+        ("VALUE_AT", layout.value_at),
+        ("TOTAL_FLOATS", sum(norm_loss_sums(entries, outputs))),
+    )
+    team = min(NORM_CHAINS, task.executor.max_team)
+    return task.unit("layerwise/norm_loss", constants, team, HALF)
+
+
+def norm_loss_sums(entries: int, outputs: int) -> list[int]:
+    """Return the numbers of sums of ``norm_loss.cu``.
+
+    These are gains, biases, weights and biases of the last layer, and metrics.
+    """
+    return [entries, entries, outputs * entries, outputs, PAD]
 
 
 # ---- parts ---------------------------------------------------------------------------------------
@@ -444,10 +479,12 @@ class Encoder:
 
     Attributes:
         ends: Whether the last normalization also computes the outputs of ``head``.
+        learns: Whether its kernel also computes the loss, when learning.
     """
 
     def __init__(self, task: Task, layers: range, shared: Shared, head: Linear | None) -> None:
         assert isinstance(task.layout, LayerwiseLayout)
+        self.shared, self.learns = shared, loss_follows_norm(task.layout)
         self.task, self.normed, self.head = task, task.layout.network.layer_norm, head
         sizes = task.layout.network.convolutions(task.layout.obs_shape)
         self.layers: list[SeenConvolution | Linear] = []
@@ -508,11 +545,12 @@ class Encoder:
                 there, x, back = layer.work(make, slots)
             else:
                 assert x is not None
-                there, x, back = (
-                    self.normalized(k, x, make, slots, outputs)
-                    if self.normed
-                    else self.activated(layer, x, make)
-                )
+                if not self.normed:
+                    there, x, back = self.activated(layer, x, make)
+                elif slots is not None and self.learns and self.ends_with(k):
+                    there, x, back = self.learned(k, x, make, slots)
+                else:
+                    there, x, back = self.normalized(k, x, make, slots, outputs)
             forwards += there
             backs.append(back)
         assert x is not None
@@ -585,6 +623,29 @@ class Encoder:
         gains.totals.add(sums[:, 1], gains.bias_sums)
         gradient = layer.gradient(x, out_grad)
         return [*forwards, there], out, lambda: ([*launches, gradient], out_grad)
+
+    def learned(
+        self, k: int, x: torch.Tensor, make: Callable[[int], torch.Tensor], slots: Slots
+    ) -> tuple[list[Queued], torch.Tensor, Callable[[], tuple[list[Queued], torch.Tensor]]]:
+        """Return the results of ``activated`` for the last layer, whose kernel has the loss."""
+        layer, gains, head, executor = self.layers[k], self.gains[k], self.head, self.task.executor
+        assert head is not None
+        left = make(row_width(layer.outputs))
+        left_grad, tile = torch.zeros_like(left), norm_tile(slots, 1, half=True)
+        kinds, teams = norm_loss_sums(head.into, head.out), -(-slots.rows // tile)
+        sums = zeros(executor.name, teams, sum(kinds))
+        to = [gains.weight_sums[:, 0], gains.bias_sums, head.weight_sums[:, : head.into]]
+        to += [head.bias_sums, self.shared["partial_sums"][0, -PAD:]]
+        for rows, totals in zip(sums.split(kinds, 1), to, strict=True):
+            head.totals.add(rows, totals)
+        pointers = {"in": left, "in_grad": left_grad}
+        pointers |= {"gain": gains.own_weight, "bias": gains.own_bias}
+        pointers |= {"head": head.weight, "head_bias": head.own_bias, "partial_sums": sums}
+        program, work = executor.build(norm_loss_unit(self.task)), slots.rows * head.into
+        about = program, "norm_loss", teams, work, pointers, {"tile": tile}, slots.learn
+        gradient = layer.gradient(x, left_grad)
+        forwards: list[Queued] = [layer.forwards(x, left), KernelLaunch(*about)]
+        return forwards, left, lambda: ([gradient], left_grad)
 
 
 Backwards = Callable[[torch.Tensor, torch.Tensor | None], list[Queued]]
@@ -778,6 +839,8 @@ class TensorTower:
             if core_back is not None:
                 seen_grad = torch.zeros_like(x)
                 found, x_grad = [*core_back(seen_grad, x_grad), *found], seen_grad
+            if self.encoder.learns:
+                return found
             head: list[Queued] = [self.head.gradient(x, output_grad)]
             if x_grad is not None:
                 head.append(self.head.input_gradient(output_grad, x_grad))
@@ -817,16 +880,29 @@ class LayerwiseTensorGradients(Minibatches):
             outputs.append(out)
             backs.append(back)
         grads = [slots.zeros(out.shape[1]) for out in outputs]
-        sums = zeros(self.device, slots.blocks, PAD)
-        pointers = {"parameters": outputs[0], "value": outputs[-1]}
-        pointers |= {"parameter_grad": grads[0], "value_grad": grads[-1], "reported": sums}
-        program = task.executor.build(loss_unit(task, [x.shape[1] for x in outputs], PAD))
-        loss = KernelLaunch(program, "loss", slots.splits, slots.rows, pointers, learn=slots.learn)
-        totals.add(sums, self.partial_sums[0, -PAD:])
+        if not loss_follows_norm(layout):
+            forwards.append(self.loss(task, slots, totals, outputs, grads))
         backwards: list[Queued] = []
         for back, output_grad in zip(backs, grads, strict=True):
             backwards += back(output_grad)
-        self.work: list[Queued] = [*forwards, loss, *backwards, *totals.work()]
+        self.work: list[Queued] = [*forwards, *backwards, *totals.work()]
+
+    def loss(
+        self,
+        task: Task,
+        slots: Slots,
+        totals: Totals,
+        outputs: list[torch.Tensor],
+        grads: list[torch.Tensor],
+    ) -> KernelLaunch:
+        """Return the launch that writes the gradients w.r.t. the outputs of all towers."""
+        sums = zeros(self.device, slots.blocks, PAD)
+        totals.add(sums, self.partial_sums[0, -PAD:])
+        pointers = {"parameters": outputs[0], "value": outputs[-1]}
+        pointers |= {"parameter_grad": grads[0], "value_grad": grads[-1], "reported": sums}
+        program = task.executor.build(loss_unit(task, [x.shape[1] for x in outputs], PAD))
+        about = slots.splits, slots.rows, pointers
+        return KernelLaunch(program, "loss", *about, learn=slots.learn)
 
     def compute(self, epoch: int, minibatch: int) -> None:
         """Compute ``partial_sums`` of one minibatch from ``arrange``."""
@@ -857,7 +933,8 @@ class LayerwiseTensorLearner(LayerwiseLearner):
                 units.append(convolution_unit(own, first))
         strides = [row_width(out) for out in (self.layout.layers[-1][1],) * network.towers]
         units += [totals_unit(task.executor), take_unit(task)]
-        return [*units, loss_unit(task, strides, PAD)]
+        fused = loss_follows_norm(self.layout)
+        return [*units, norm_loss_unit(task) if fused else loss_unit(task, strides, PAD)]
 
     def sequence_tensors(self) -> dict[str, Any]:
         """Return additional tensors for gradients, by name."""

@@ -271,6 +271,10 @@ HALVES = {
     "mingru": (network(hidden=(8, 32), core=cd.MinGRU(32), shared=True), dict(envs=6)),
     "norm": (network(hidden=(20, 16), layer_norm=True), dict(envs=6)),
     "norm, more outputs": (network(hidden=(40,), layer_norm=True, shared=True), dict(envs=6, actions="sixteen")),
+    # The loss in the launch of the normalization: several rows of a warp, places without a sequence.
+    "norm, shared": (network(hidden=(24, 40), layer_norm=True, activation="relu", shared=True),
+    dict(envs=41, agents=(3, 1), actions="several", masks=True, leaving=True, seed=2)),
+    "norm, a box": (network(hidden=(16,), layer_norm=True, shared=True), dict(envs=5, actions="box")),
     "norm before a core": (network(hidden=(24, 16), core=cd.GRU(16), layer_norm=True, shared=True), dict(envs=7)),
     "four layers": (network(hidden=(16, 24, 8, 16), shared=True), dict(envs=6)),
     "conv": (network(hidden=(24,), conv=cd.Conv((16,), 3), shared=True), dict(envs=6, obs_shape=(6, 7, 2))),
@@ -307,8 +311,12 @@ def test_gradients_of_bfloat16_factors_are_near_torchs_in_float64(name):
     case = problem(config, **about, tensor=True)
     for epoch, minibatch in ((0, 0), (1, 1)):
         case.gradients.arrange()
-        expected = reference(case, epoch, minibatch)[1]
+        losses, expected = reference(case, epoch, minibatch)
+        case.shared["metric_sums"].zero_()
         found = compute(case, epoch, minibatch)
+        reported = dict(zip(case.steps.reported, case.shared["metric_sums"].tolist(), strict=False))
+        for key, value in losses.items():
+            assert reported[key] == pytest.approx(value, rel=0.02, abs=0.02), key
         wrong = torch.stack([(mine - x).norm() for mine, x in zip(found, expected, strict=True)])
         norms = torch.stack([x.norm() for x in expected])
         assert wrong.norm() <= 0.02 * norms.norm()
@@ -576,6 +584,7 @@ def test_totals_are_torchs(threads):
         ("gru, two towers", False),
         ("norm before a core", False),
         ("norm before a core", True),
+        ("norm, shared", True),
         ("conv", True),
     ],
 )
