@@ -173,7 +173,7 @@ def measure_steps(work: Work, where: Executor, runs: int = 9) -> Row:
 
     if where.name == "cuda":
         with torch_stream():
-            step_all = capture(step_all, lambda: None).replay
+            step_all = capture(step_all, lambda: None)
     return row("stepping", work, batch, timed(step_all, where, runs), actions=False)
 
 

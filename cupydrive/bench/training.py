@@ -204,7 +204,7 @@ def iteration(run: Run) -> Callable[[], object]:
         return run.iterate
     kept = run.snapshot()
     with run.computing():
-        return capture(run.iterate, lambda: run.restore(kept)).replay
+        return capture(run.iterate, lambda: run.restore(kept))
 
 
 def note_of(run: Run, backend: str, found: str, lesson: Lesson) -> str:

@@ -201,8 +201,8 @@ def make_call(
 
 def capture(
     call: Callable[[], object], restore: Callable[[], object], warm_up: int = 2
-) -> torch.cuda.CUDAGraph:
-    """Capture a CUDA graph of ``call()`` with kernels of torch and CuPy.
+) -> Callable[[], None]:
+    """Capture a CUDA graph of ``call()`` with kernels of torch and CuPy, and return its replay.
 
     Args:
         call: Function that queues work on torch's current stream. It must allocate only through
@@ -213,7 +213,10 @@ def capture(
     import cupy
 
     with EXCLUSIVE:
-        stream = torch.cuda.Stream()
+        # Not one of torch's 32 streams, which all threads share. Work that another thread queues in
+        # the captured stream would become part of the graph.
+        own = cupy.cuda.Stream(non_blocking=True)
+        stream = torch.cuda.ExternalStream(own.ptr)
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(warm_up):
@@ -225,9 +228,15 @@ def capture(
         # Capture only this thread. Other threads may still load kernels, which would invalidate a
         # global capture.
         captured = torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local")
-        with captured, cupy.cuda.Stream.from_external(stream):
+        with captured, own:
             call()
-        return graph
+    keep = graph, own
+
+    def replay() -> None:
+        with EXCLUSIVE:  # torch replays no graph while another thread captures
+            keep[0].replay()
+
+    return replay
 
 
 _streams: dict[tuple[int, int], cupy.cuda.Stream] = {}

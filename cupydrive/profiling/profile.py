@@ -144,7 +144,7 @@ def several(call: Callable[[], object], batch: Batch) -> tuple[Callable[[], obje
             call()
 
     with torch_stream():
-        return capture(calls, lambda: None).replay, AT_ONCE
+        return capture(calls, lambda: None), AT_ONCE
 
 
 def fitting_envs(batch: Batch) -> int:

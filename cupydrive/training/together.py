@@ -47,11 +47,10 @@ class Alone:
             return run.iterate
         kept = run.snapshot()
         try:
-            self.graph = capture(run.iterate, lambda: run.restore(kept))
+            return capture(run.iterate, lambda: run.restore(kept))
         except KeyboardInterrupt:  # during the warm-up
             run.restore(kept)
             raise
-        return self.graph.replay
 
     def schedule(self, step: int) -> None:
         """Write the scheduled settings for ``step`` environment steps."""
@@ -107,11 +106,7 @@ class Together:
         if not captured:
             return self.joined.launch
         # No warm-up: the launches use no torch operators.
-        self.graph = capture(self.joined.launch, lambda: None, warm_up=0)
-        return self._replay
-
-    def _replay(self) -> None:
-        self.graph.replay()
+        return capture(self.joined.launch, lambda: None, warm_up=0)
 
     def schedule(self, step: int) -> None:
         """Write the scheduled settings of all runs for ``step`` environment steps."""

@@ -228,11 +228,11 @@ def test_a_graph_replays_a_scan(kind):
 
     call()
     eager = [each.clone() for each in found]
-    graph = capture(call, lambda: None)
+    replay = capture(call, lambda: None)
     x.copy_(x.flip(0))
-    graph.replay()
+    replay()
     assert not torch.equal(found[0], eager[0])
     x.copy_(x.flip(0))
-    graph.replay()
+    replay()
     for mine, own in zip(found, eager, strict=True):
         torch.testing.assert_close(mine, own, rtol=1e-2, atol=1e-4)

@@ -1,6 +1,6 @@
 """What torch and CuPy do together: launches of both that are captured as one CUDA graph."""
 
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 
@@ -30,6 +30,60 @@ def test_another_thread_may_load_a_kernel_while_a_graph_is_captured():
         loading.join()
         x.add_(1)
 
-    graph = capture(call, lambda: None, warm_up=0)
-    graph.replay()
+    replay = capture(call, lambda: None, warm_up=0)
+    replay()
     assert found == [7] and x.tolist() == [1.0] * 4
+
+
+@pytest.mark.gpu
+def test_another_thread_may_replay_a_graph_while_one_is_captured():
+    import torch
+
+    x, y, ready = torch.zeros(4, device="cuda"), torch.zeros(4, device="cuda"), Event()
+    replay = capture(lambda: x.add_(1), lambda: None, warm_up=0)
+    replayed = []
+
+    def other():
+        ready.set()
+        replay()
+        replayed.append(True)
+
+    thread = Thread(target=other)
+
+    def call():
+        thread.start()
+        ready.wait()
+        for _ in range(2000):
+            y.add_(1)
+
+    again = capture(call, lambda: None, warm_up=0)
+    thread.join()
+    again()
+    torch.cuda.synchronize()
+    assert replayed and x.tolist() == [1.0] * 4 and y.tolist() == [2000.0] * 4
+
+
+@pytest.mark.gpu
+def test_a_graph_has_no_work_of_another_thread():
+    """Which queues some in each of the streams that torch gives to all threads."""
+    import torch
+
+    streams = [torch.cuda.Stream() for _ in range(64)]
+    x, y = torch.zeros(len(streams), device="cuda"), torch.zeros(4, device="cuda")
+
+    def other():
+        for k, stream in enumerate(streams):
+            with torch.cuda.stream(stream):
+                x[k : k + 1].add_(1)
+
+    def call():
+        thread = Thread(target=other)
+        thread.start()
+        thread.join()
+        y.add_(1)
+
+    replay = capture(call, lambda: None, warm_up=0)
+    for _ in range(2):
+        replay()
+    torch.cuda.synchronize()
+    assert x.tolist() == [1.0] * len(streams) and y.tolist() == [2.0] * 4
