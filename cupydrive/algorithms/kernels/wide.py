@@ -44,31 +44,52 @@ from cupydrive.executors.interop import make_call, zeros
 from cupydrive.protocols import Executor
 
 # Possible rows of a block's tile. With more rows, only one block fits into a multiprocessor, and no
-# other block hides its latency.
-WIDE_ROWS = (64, 32, 16)
+# other block hides its latency. Observations of bits take less memory.
+WIDE_ROWS, WIDE_ROWS_OF_BITS = (64, 32, 16), (128, 64, 32, 16)
 # Tiles shrink until a multiprocessor has this many blocks, which hide each other's latency.
 BLOCKS_PER_PROCESSOR = 4
-# Maximum rows and columns of the weight gradient that one block computes.
+# Maximum rows and columns of a tile of the weight gradient that one block computes.
 MOST_OUT, MOST_IN = 128, 128
+SMALL_TILE = MOST_OUT * MOST_IN // 4  # largest tile of which a block computes two
 SLAB = 64  # rows of a pipeline stage
 STAGES = (3, 2)  # possible numbers of stages
 FEWEST_SLABS = 4  # minimum slabs per split of the rows. Each split adds work to the reduction
-WAVES = 2  # waves of blocks that compute weight gradients, to balance their different durations
 MOST_ROW_BYTES = 2**30  # maximum memory of stored rows. Larger minibatches are computed in parts
 
 
+def stores_bits(layout: NetworkLayout) -> bool:
+    """Return whether observations are rows of bits."""
+    return layout.observed == OBSERVED_BITS
+
+
+def wide_rows(layout: NetworkLayout) -> tuple[int, ...]:
+    """Return the possible rows of a block's tile for any sizes, in descending order."""
+    return WIDE_ROWS_OF_BITS if stores_bits(layout) else WIDE_ROWS
+
+
 def wide_fitting(layout: NetworkLayout, executor: Executor) -> list[int]:
-    """Return the possible rows of a block's tile in descending order. Empty if none fits."""
-    return [n for n in WIDE_ROWS if wide_bytes(layout, n) <= executor.team_bytes]
+    """Return the possible rows of a block's tile in descending order. Empty if none fits.
+
+    Of more than 64 rows, two blocks must fit into a multiprocessor.
+    """
+    blocks = {n: 1 + (n > WIDE_ROWS[0]) for n in wide_rows(layout)}
+    return [n for n, k in blocks.items() if k * wide_bytes(layout, n) <= executor.team_bytes]
 
 
 def wide_bytes(layout: NetworkLayout, rows: int) -> int:
     """Return the bytes of shared memory of a block for ``rows`` rows of its largest tower."""
+    obs_dim = layout.towers[0][0]
+    saved = 2 * (padded(obs_dim) + SKEW) - 4 * (words_of(obs_dim) | 1) if stores_bits(layout) else 0
     return (
-        rows * max(tile_row_bytes(tower, tower[-1]) + 4 for tower in layout.towers)
+        rows * (max(tile_row_bytes(tower, tower[-1]) + 4 for tower in layout.towers) - saved)
         + 4 * PAD * TENSOR_THREADS // WARP
         + PAD
     )
+
+
+def words_of(bits: int) -> int:
+    """Return the number of 32-bit words of a row of bits."""
+    return -(-bits // 32)
 
 
 def wide_shape(layout: NetworkLayout, executor: Executor, rows: int) -> int:
@@ -94,14 +115,14 @@ def row_entries(layout: NetworkLayout) -> int:
     """Return the number of stored entries per row."""
     outputs = (2 * sum(map(padded, tower[1:-1])) + padded(tower[-1]) for tower in layout.towers)
     obs_dim = layout.towers[0][0]
-    bits = layout.observed == OBSERVED_BITS
-    return (2 * -(-obs_dim // 32) if bits else padded(obs_dim)) + sum(outputs)
+    return (2 * words_of(obs_dim) if stores_bits(layout) else padded(obs_dim)) + sum(outputs)
 
 
 def wide_rows_at_once(layout: NetworkLayout, rows: int) -> int:
     """Return the number of rows of a minibatch whose entries are stored at the same time."""
-    most = MOST_ROW_BYTES // (2 * row_entries(layout)) // WIDE_ROWS[0] * WIDE_ROWS[0]
-    return min(-(-rows // WIDE_ROWS[0]) * WIDE_ROWS[0], most)
+    largest = wide_rows(layout)[0]
+    most = MOST_ROW_BYTES // (2 * row_entries(layout)) // largest * largest
+    return min(-(-rows // largest) * largest, most)
 
 
 def fragment_entries(layout: NetworkLayout) -> int:
@@ -110,6 +131,23 @@ def fragment_entries(layout: NetworkLayout) -> int:
         [padded(into) * padded(out) for into, out in pairwise(tower)] for tower in layout.towers
     ]
     return sum(sum(tower) + sum(tower[1:]) for tower in sizes)
+
+
+def sum_units(layout: NetworkLayout) -> int:
+    """Return the number of blocks of ``wide_sums.cu`` per split."""
+    tiles = [
+        m * n
+        for into, out in layout.layers
+        for m in tile_sizes(padded(out), MOST_OUT)
+        for n in tile_sizes(padded(into), MOST_IN)
+    ]
+    small = sum(size <= SMALL_TILE for size in tiles)
+    return len(tiles) - small + -(-small // 2)
+
+
+def tile_sizes(size: int, most: int) -> list[int]:
+    """Return the sizes of the tiles of ``size`` rows or columns."""
+    return [most] * (size // most) + [size % most] * (size % most > 0)
 
 
 def weights_unit(layout: NetworkLayout, executor: Executor) -> Unit:
@@ -195,13 +233,11 @@ class WideGradients(Minibatches):
         self.program, self.adding = (executor.build(unit) for unit in gradient_units(task))
         self.tile = wide_shape(layout, executor, task.minibatch_rows * towers)
         self.towers = towers
-        self.tiles = sum(
-            -(-padded(out) // MOST_OUT) * -(-padded(into) // MOST_IN) for into, out in layout.layers
-        )
+        self.units = sum_units(layout)
         table = minibatch_table(task.shard, task.rows_of_env, task.minibatches)
         self.counts, self.table = table[:, 0].tolist(), table.to(executor.name)
         self.capacity = wide_rows_at_once(layout, max(self.counts))
-        wanted = WAVES * executor.resident_teams(self.adding, "wide_sums") // self.tiles
+        wanted = executor.resident_teams(self.adding, "wide_sums") // self.units
         slabs = -(-self.capacity // SLAB)
         splits = max(1, min(wanted, slabs // FEWEST_SLABS, GRADIENT_BYTES // (4 * layout.gradient)))
         self.parts = min(PARTS, splits) if task.shard.ranks.alone else 1
@@ -230,5 +266,5 @@ class WideGradients(Minibatches):
             count = min(self.capacity, rows - first)
             call["from"], call["count"], call["adds"] = first, count, first > 0
             self.program.launch("wide_gradient", call, -(-count // self.tile) * self.towers, count)
-            self.adding.launch("wide_sums", call, self.tiles * self.splits, count)
+            self.adding.launch("wide_sums", call, self.units * self.splits, count)
         self.exchange()

@@ -22,12 +22,8 @@ DEVICE float first_of(u32 word) { return math::from_bits(word << 16); }
 DEVICE float second_of(u32 word) { return math::from_bits(word & 0xffff0000u); }  // mutant(constant): below the rounding to bfloat
 DEVICE float rounded(const float x) { return first_of(pair(x, 0.0f)); }  // to bfloat16
 
-// The lowest two bits, or eight bits, as numbers 0 and 1, by integer arithmetic only.
+// The lowest two bits as numbers 0 and 1, by integer arithmetic only.
 DEVICE u32 pair_of_bits(const u32 bits) { return (bits & 1u) * 0x3f80u | (bits >> 1 & 1u) * 0x3f800000u; }
-struct alignas(16) MAY_ALIAS Eight { u32 pairs[4]; };
-DEVICE Eight eight_of_bits(const u32 bits) {
-  return {pair_of_bits(bits), pair_of_bits(bits >> 2), pair_of_bits(bits >> 4), pair_of_bits(bits >> 6)};
-}
 
 // Entry (n, k) of a layer's weights (OUT, IN), or 0 outside of them.
 template <class Layer> DEVICE float weight_at(const float* weights, const int n, const int k) {

@@ -184,6 +184,8 @@ template <int M, int N, int SHARING = 1> struct LinearAccumulator : Accumulator<
 
 #else
 DEVICE float wide(bf16 x) { return math::from_bits((u32)x.bits << 16); }
+// Entry of an operand.
+template <int COLUMNS> DEVICE float entry_at(const Matrix<COLUMNS> a, const int m, const int n) { return wide(a.row(m)[n]); }
 
 // Add row m of a product.
 template <int N, int K, bool TRANSPOSED, int A, int B>
@@ -205,12 +207,12 @@ template <int M, int N, int SHARING = 1> struct LinearAccumulator {
   float of[OWN][N], columns[OWN];
 
   DEVICE void clear() { *this = {}; }
-  template <int K> DEVICE void add(const Team team, const Matrix<M> a, const Matrix<N> b) {
+  template <int K, class Right> DEVICE void add(const Team team, const Matrix<M> a, const Right b) {
     for (int k = 0; k < K; ++k) {
       for (int m = team.rank; m < M; m += ALL_THREADS) {
         const float left = wide(a.row(k)[m]);
         columns[m / ALL_THREADS] += left;
-        for (int n = 0; n < N; ++n) of[m / ALL_THREADS][n] += left * wide(b.row(k)[n]);
+        for (int n = 0; n < N; ++n) of[m / ALL_THREADS][n] += left * entry_at(b, k, n);
       }
     }
   }

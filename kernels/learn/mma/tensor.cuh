@@ -10,11 +10,15 @@
 
 constexpr int ALL_THREADS = TEAM * BLOCKS_PER_TILE;  // that share a tile
 
+#ifndef OBS_ENTRIES
+#define OBS_ENTRIES (padded(OBS) + SKEW)  // entries of an observation in a row of a tower
+#endif
+
 enum class Part { WEIGHTS, BIASES, ENTRIES };
 // Size of the layers of a tower before `layer`: number of weights, number of biases, or entries of one row, which begins with the
 // observation.
 constexpr int taken(const Part what, const int tower, const int layer) {
-  int sum = what == Part::ENTRIES ? padded(OBS) + SKEW : 0;
+  int sum = what == Part::ENTRIES ? OBS_ENTRIES : 0;
   for (int l = 0; l < layer; ++l) {
     const int out = padded(WIDTH[tower][l + 1]);
     sum += what == Part::WEIGHTS ? out * (padded(WIDTH[tower][l]) + SKEW) : what == Part::BIASES ? out : out + SKEW;

@@ -19,12 +19,13 @@ DEVICE void commit_stage() { asm volatile("cp.async.commit_group;" ::: "memory")
 template <int LEFT> DEVICE void wait_stages() { asm volatile("cp.async.wait_group %0;" :: "n"(LEFT) : "memory"); }
 
 // Number of warps among which the rows of m x n blocks of 16 x 16 are divided, and the columns among the others, so that the
-// busiest warp has the least work.
-constexpr int best_row_warps(const int m, const int n) {
+// busiest warp has the least work. Bits of the right operand are expanded by each warp that needs them.
+constexpr int best_row_warps(const int m, const int n, const bool right_bits) {
   int best = 1, least = 1 << 30;
   for (int warps = 1; warps <= WARPS; warps *= 2) {
     const int tall = (m + warps - 1) / warps, across = (n + WARPS / warps - 1) / (WARPS / warps);
-    const int cost = 64 * tall * across + tall + across;  // cost of products, then of loads
+    // Cost of products, then of operands.
+    const int cost = 64 * tall * across + (right_bits ? 30 * tall + 100 * across : tall + across);
     if (cost < least) {
       least = cost;
       best = warps;
@@ -34,8 +35,8 @@ constexpr int best_row_warps(const int m, const int n) {
 }
 
 // Rectangles of blocks, for which a warp loads the fewest fragments. Warps with fewer blocks multiply some of them twice.
-template <int M, int N> struct TiledSplit {
-  static constexpr int ROW_WARPS = best_row_warps(M / 16, N / 16), COLUMN_WARPS = WARPS / ROW_WARPS;
+template <int M, int N, bool RIGHT_BITS> struct TiledSplit {
+  static constexpr int ROW_WARPS = best_row_warps(M / 16, N / 16, RIGHT_BITS), COLUMN_WARPS = WARPS / ROW_WARPS;
   static constexpr int TALL = (M / 16 + ROW_WARPS - 1) / ROW_WARPS, WIDE = (N / 16 + COLUMN_WARPS - 1) / COLUMN_WARPS;
   static constexpr int STRIPS = TALL;
   static constexpr bool EVEN = TALL * ROW_WARPS == M / 16 && WIDE * COLUMN_WARPS == N / 16, EVEN_STRIPS = EVEN;
@@ -44,13 +45,13 @@ template <int M, int N> struct TiledSplit {
   static DEVICE int strip(int warp, int i) { return row(warp, i); }
   static DEVICE bool has_strips(int warp) { return column(warp, 0, 0) == 0; }
 };
-template <int M, int N> struct TiledAccumulator : Accumulator<M, N, TiledSplit<M, N>> {
-  typedef TiledSplit<M, N> Split;
+template <int M, int N, bool RIGHT_BITS> struct TiledAccumulator : Accumulator<M, N, TiledSplit<M, N, RIGHT_BITS>> {
+  typedef TiledSplit<M, N, RIGHT_BITS> Split;
   // Clamp to an existing block, for warps without one.
   static DEVICE int within(const int at, const int size) { return Split::EVEN || at < size ? at : size - 16; }
 
   // Add the sum over k in [0, K) of a(k, m) b(k, n) and, if `with_columns`, of a(k, m).
-  template <int K> DEVICE void add(const Team team, const Matrix<M> a, const Matrix<N> b, const bool with_columns) {
+  template <int K, class Right> DEVICE void add(const Team team, const Matrix<M> a, const Right b, const bool with_columns) {
     const int warp = team.rank / WARP_SIZE;
     const u32 ones = team.rank % WARP_SIZE / 4 == 0 ? 0x3f803f80u : 0u;  // a B fragment whose first column is 1
     UNROLL_TIMES(2) for (int k = 0; k < K; k += 16) {
@@ -80,8 +81,8 @@ DEVICE void copy_async(float* to, const float* from, const bool there) { *to = t
 DEVICE void commit_stage() {}
 template <int LEFT> DEVICE void wait_stages() {}
 
-template <int M, int N> struct TiledAccumulator : LinearAccumulator<M, N> {
-  template <int K> DEVICE void add(const Team team, const Matrix<M> a, const Matrix<N> b, bool) {
+template <int M, int N, bool> struct TiledAccumulator : LinearAccumulator<M, N> {
+  template <int K, class Right> DEVICE void add(const Team team, const Matrix<M> a, const Right b, bool) {
     LinearAccumulator<M, N>::template add<K>(team, a, b);
   }
 };

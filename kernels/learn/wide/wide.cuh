@@ -3,9 +3,14 @@
 // A block has ROWS rows (a power of two, at least 16) of one tower in shared memory. Weights come from the L2 cache, packed as
 // `fragments`: bfloat16 in the order of B fragments, so that a warp loads an MMA tile of 16 x 16 as 16 bytes per lane. Those of all
 // layers for forward passes come first. For backward passes the transposed weights follow, of all layers but the first ones.
+//
+// Observations of bits stay bits in shared memory (bit_operands.cuh).
 #pragma once
+#include "learn/wide/bit_operands.cuh"
+#if OBSERVED == OBSERVED_BITS
+#define OBS_ENTRIES (2 * BitRows::STRIDE)
+#endif
 #include "learn/mma/tensor.cuh"
-#include "learn/observed.cuh"
 
 // ---- weights as fragments ----
 
@@ -51,21 +56,25 @@ struct Weights {
 
 #ifdef __CUDACC__
 // Number of warps among which the rows of `rows` x `columns` blocks of 16 x 16 are divided, and the columns among the others. If
-// possible, a warp has four blocks of rows, which share each B fragment that it loads.
-constexpr int row_warps(const int rows, const int columns) {
+// possible, a warp has `tall` blocks of rows, which share each B fragment that it loads.
+constexpr int row_warps(const int rows, const int columns, const int tall) {
   int warps = 1;
-  while (warps < rows && warps < WARPS && (rows / warps > 4 || WARPS / warps > columns)) warps *= 2;
+  while (warps < rows && warps < WARPS && (rows / warps > tall || WARPS / warps > columns)) warps *= 2;
   return warps;
 }
+// The same for an A operand. A warp expands bits for all of its columns, so it has more columns and fewer rows.
+template <int COLUMNS> constexpr int tallest(Matrix<COLUMNS>) { return 4; }
+constexpr int tallest(BitRows) { return 2; }
 
 // Multiply. The epilogue finish(m, n, c, d) is called for all m in [0, M) and even n in [0, N). c is start(n) plus the sum over k
 // in [0, K) of a(m, k) b(k, n), and d is that of column n + 1. b: fragments.
-template <int M, int N, int K, int A, class Start, class Finish>
-DEVICE void wide_product(const Team team, const Matrix<A> a, const bf16* b, Start start, Finish finish) {
-  constexpr int BLOCKS = N / 16, DEPTH = K / 16, ROW_WARPS = row_warps(M / 16, BLOCKS), COLUMN_WARPS = WARPS / ROW_WARPS;
+template <int M, int N, int K, class Left, class Start, class Finish>
+DEVICE void wide_product(const Team team, const Left a, const bf16* b, Start start, Finish finish) {
+  constexpr int BLOCKS = N / 16, DEPTH = K / 16, ROW_WARPS = row_warps(M / 16, BLOCKS, tallest(Left{}));
+  constexpr int COLUMN_WARPS = WARPS / ROW_WARPS;
   constexpr int TALL = M / 16 / ROW_WARPS, EACH = (BLOCKS + COLUMN_WARPS - 1) / COLUMN_WARPS, ROUNDS = (EACH + 3) / 4;
   constexpr int WIDE = (EACH + ROUNDS - 1) / ROUNDS;  // blocks of columns at once
-  constexpr int AHEAD = TALL * WIDE >= 16 ? 2 : TALL * WIDE >= 8 ? 3 : 4, STAGES = DEPTH < AHEAD ? DEPTH : AHEAD;
+  constexpr int AHEAD = TALL * WIDE >= 16 || WIDE > TALL ? 2 : TALL * WIDE >= 8 ? 3 : 4, STAGES = DEPTH < AHEAD ? DEPTH : AHEAD;
   const int warp = team.rank / WARP_SIZE, lane = team.rank % WARP_SIZE, g = lane / 4, t = lane % 4;
   const int first = warp % ROW_WARPS * TALL * 16;
   NO_UNROLL for (int round = 0; round < ROUNDS; ++round) {
@@ -123,13 +132,13 @@ DEVICE void wide_product(const Team team, const Matrix<A> a, const bf16* b, Star
   }
 }
 #else
-template <int M, int N, int K, int A, class Start, class Finish>
-DEVICE void wide_product(const Team team, const Matrix<A> a, const bf16* b, Start start, Finish finish) {
+template <int M, int N, int K, class Left, class Start, class Finish>
+DEVICE void wide_product(const Team team, const Left a, const bf16* b, Start start, Finish finish) {
   for (int m = 0; m < M; ++m) {
     float sum[N];
     for (int n = 0; n < N; ++n) sum[n] = start(n);
     for (int n = 0; n < N; ++n) {
-      for (int k = 0; k < K; ++k) sum[n] += wide(a.row(m)[k]) * wide(b[place_of<K>(k, n)]);
+      for (int k = 0; k < K; ++k) sum[n] += entry_at(a, m, k) * wide(b[place_of<K>(k, n)]);
     }
     for (int i : team.each(N / 2)) finish(m, 2 * i, sum[2 * i], sum[2 * i + 1]);
   }
@@ -140,6 +149,11 @@ DEVICE void wide_product(const Team team, const Matrix<A> a, const bf16* b, Star
 
 struct NoWeights {};
 template <int T> using WideTower = TowerRows<T, NoWeights>;
+// Inputs of layer L as A operand.
+template <int T, int L> DEVICE auto left_operand(WideTower<T>& tower) {
+  if constexpr (L == 0 && STORES_BITS) return BitRows{(Word*)tower.entries};
+  else return tower.template inputs_of<L>();
+}
 
 // Floats of an observation that a thread loads at once. Rows are aligned to as many.
 constexpr int VECTOR = OBS % 4 == 0 ? 4 : OBS % 2 == 0 ? 2 : 1;
@@ -150,7 +164,7 @@ struct alignas(TEAM > 1 ? 4 * VECTOR : 4) ObsVector { float of[VECTOR]; };
 template <int T, class RowAt, class Keep>
 DEVICE void put_observations(const Team team, WideTower<T>& tower, const float* center, const float* scale, RowAt row_at,
                              Keep keep) {
-  const auto to = tower.observations();
+  [[maybe_unused]] const auto to = tower.observations();
 #if OBSERVED == OBSERVED_FLOATS
   // mutant(swap / 2): loads more before it stores
   constexpr int ACROSS = OBS / VECTOR, VECTORS = ROWS * ACROSS, OWN = own_count(VECTORS), MOST = 24 / VECTOR;
@@ -172,7 +186,7 @@ DEVICE void put_observations(const Team team, WideTower<T>& tower, const float* 
     }
   }
 #elif OBSERVED == OBSERVED_BITS
-  constexpr int WORDS = observed_row(OBS), COUNT = ROWS * WORDS;
+  constexpr int WORDS = OBS_WORDS, COUNT = ROWS * WORDS;
   constexpr int AT_ONCE = own_count(COUNT) < FEW_OWN ? own_count(COUNT) : FEW_OWN;  // all loads are issued before the first store
   for (int first = team.rank; first < COUNT; first += AT_ONCE * TEAM) {
     Observed word[AT_ONCE];
@@ -185,10 +199,7 @@ DEVICE void put_observations(const Team team, WideTower<T>& tower, const float* 
       const int i = first + k * TEAM;
       if (i >= COUNT) continue;
       keep(i, word[k]);
-      UNROLL for (int j = 0; j < 32; j += 8) {
-        const int d = i % WORDS * 32 + j;
-        if (d < padded(OBS)) *(Eight*)(to.row(i / WORDS) + d) = eight_of_bits(word[k] >> j);
-      }
+      left_operand<T, 0>(tower).row(i / WORDS)[i % WORDS] = even_bits_first(word[k]);
     }
   }
 #else
@@ -198,7 +209,7 @@ DEVICE void put_observations(const Team team, WideTower<T>& tower, const float* 
     float x[OBS_AT_ONCE] = {};
     const auto put = [&](int d, float entry) INLINED { x[d - first] = normalize_entry(entry, center, scale, d); };
     if (row != nullptr) each_at_once(row, first, put);
-    Eight eight;
+    struct alignas(16) MAY_ALIAS Eight { u32 pairs[4]; } eight;
     UNROLL for (int j = 0; j < 4; ++j) eight.pairs[j] = pair(x[2 * j], x[2 * j + 1]);
     *(Eight*)(to.row(m) + first) = eight;
   }
@@ -217,7 +228,7 @@ DEVICE void wide_forward(const Team team, WideTower<T>& tower, const Weights& we
   typedef Layer<T, L> Here;
   if constexpr (Here::LAST) before_last();
   wide_product<ROWS, Here::OUT_PAD, Here::IN_PAD>(
-      team, tower.template inputs_of<L>(), weights.forward(Here{}), [&](int n) INLINED { return weights.bias(Here{}, n); },
+      team, left_operand<T, L>(tower), weights.forward(Here{}), [&](int n) INLINED { return weights.bias(Here{}, n); },
       [&](int m, int n, float c, float d) INLINED {
         if constexpr (Here::LAST) { tower.results_of(m)[n] = c; tower.results_of(m)[n + 1] = d; }
         else tower.template outputs_of<L>().two(m, n) = pair(activation<RELU>(c), activation<RELU>(d));

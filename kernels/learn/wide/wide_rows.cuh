@@ -7,7 +7,7 @@
 #include "drive/halves.cuh"
 #include "learn/layers.cuh"
 #include "learn/minibatches.cuh"
-#include "learn/observed.cuh"
+#include "learn/wide/bit_operands.cuh"
 
 struct WideLearn {
   int from, count;                // rows of the minibatch that this launch processes: [from, from + count)
@@ -20,9 +20,6 @@ struct WideLearn {
   const float* tensors[2 * TOWERS * LAYERS];  // weights and biases in the network's own memory
   const bf16* fragments;
 };
-
-constexpr bool STORES_BITS = OBSERVED == OBSERVED_BITS;
-constexpr int OBS_WORDS = observed_row(OBS);  // of bits
 
 // Columns of all matrices before the outputs of layer (tower, layer), or before the gradients w.r.t. them.
 constexpr int columns_before(const bool gradients, const int tower, const int layer) {

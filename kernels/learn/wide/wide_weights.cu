@@ -9,9 +9,10 @@ struct WideWeights {
   bf16* fragments;
 };
 
-// Weight (n, k) of a layer, or 0 outside of it.
+// Weight (n, k) of a layer, or 0 outside of it. If its inputs are bits, which an operand has as 0 or 2, half of it.
 template <class Here> DEVICE float weight_at(Here, const float* weights, const int n, const int k) {
-  return n < Here::OUT && k < Here::IN ? weights[n * Here::IN + k] : 0.0f;
+  const float weight = n < Here::OUT && k < Here::IN ? weights[n * Here::IN + k] : 0.0f;
+  return STORES_BITS && Here::FIRST ? 0.5f * weight : weight;
 }
 
 // Pack the fragment of one thread in one MMA tile (16 x 16): elements [i, i + 8) of a layer in one direction.
