@@ -37,6 +37,7 @@ struct TileSums {
       UNROLL for (int k = 0; k < HEAD; ++k) to[(2 + k) * ENTRIES + n] = weight[k][i];
     });
     if (lane_of(team) != 0) return;  // mutant(swap !=): all lanes have the same
+    // mutant(swap <): one element more, which the next loop overwrites
     UNROLL for (int k = 0; k < HEAD; ++k) to[BIASES_AT + k] = bias[k];
     UNROLL for (int k = 0; k < REPORTED; ++k) to[METRICS_AT + k] = metric[k];
   }
@@ -54,7 +55,7 @@ DEVICE void learn_tile(const NormLoss& call, const Team team, const int e) {
     const Sequences of(learn, block);
     const bool there = slot < of.count;
     Transition transition;
-    if (there) transition.load(learn, of.place(slot));
+    if (there) transition.load(learn, of.place(slot));  // mutant(dropped condition): another row, never used
     // Forward pass. Activations are rounded as in norm.cu.
     Lane y, x, grad;
     const float scale = normalize_row(team, call.in + place_of(row), y).scale;
@@ -68,7 +69,7 @@ DEVICE void learn_tile(const NormLoss& call, const Team team, const int e) {
     // Differentiate the loss. All lanes compute the same.
     float metric[METRICS]{};
     if (there) differentiate_row(coefficients, transition, moments, outputs, outputs[VALUE_AT], metric);
-    else UNROLL for (int k = 0; k < HEAD; ++k) outputs[k] = 0.0f;
+    else UNROLL for (int k = 0; k < HEAD; ++k) outputs[k] = 0.0f;  // mutant(swap <): one element more, never read
     UNROLL for (int k = 0; k < REPORTED; ++k) sums.metric[k] += metric[k];
     // Backward pass through the last layer and the activation.
     fill(team, grad, [&](int, int) INLINED { return 0.0f; });

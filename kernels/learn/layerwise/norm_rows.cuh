@@ -14,6 +14,7 @@
 using namespace policy;  // functions.cuh
 
 constexpr int CHAINS_OF_ROW = 32;
+// mutant(swap -): more padding
 constexpr int SEGMENTS = (ENTRIES + CHAINS_OF_ROW - 1) / CHAINS_OF_ROW, PADDED = SEGMENTS * CHAINS_OF_ROW;
 constexpr float EPSILON = 1e-5f;
 // Offset of a row.
@@ -48,6 +49,7 @@ template <int COUNT, class Visit> DEVICE void each_entry(const Team team, Visit 
 }
 // Fill the numbers of a Lane with value(i, n).
 template <class Value> DEVICE void fill(const Team team, Lane& x, Value value) {
+  // mutant(swapped arguments): a CPU has one lane, in which they are equal
   each_entry<PADDED>(team, [&](int i, int n) INLINED { x[i] = n < ENTRIES ? value(i, n) : 0.0f; });
 }
 // Return the sum over a row. add(sum, i): the sum with the i-th number of a Lane.
@@ -61,7 +63,7 @@ template <class Add> DEVICE float sum_of_row(Add add) {
 #ifdef __CUDACC__
     chain[0] += __shfl_xor_sync(ALL_LANES_OF_WARP, chain[0], half);
 #else
-    for (int c = 0; c < half; ++c) chain[c] += chain[c + half];
+    for (int c = 0; c < half; ++c) chain[c] += chain[c + half];  // mutant(swap <): one more, never read
 #endif
   }
   return chain[0];

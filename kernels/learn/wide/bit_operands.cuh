@@ -8,7 +8,7 @@
 
 constexpr bool STORES_BITS = OBSERVED == OBSERVED_BITS;
 constexpr int OBS_WORDS = observed_row(OBS);  // of bits
-constexpr u32 TWOS = 0x40004000u;             // two entries
+constexpr u32 TWOS = 0x40004000u;             // two entries. mutant(constant): on a GPU only
 typedef u16 HalfWord MAY_ALIAS;
 
 // Rows of OBS_WORDS words as A operand. Each word has its 16 even columns in the lower half and its odd ones in the upper half.

@@ -83,15 +83,12 @@ DEVICE void sum_tile(const WideLearn& call, const Team team, Workspace& work, co
     if (slab < end) {
       for (int i : team.each(SLAB * M / 8)) {
         const int row = slab * SLAB + i / (M / 8), k = i % (M / 8) * 8;
-        const bool there = row < call.count && m + k < Here::OUT_PAD;
-        copy_async(left(slab).row(i / (M / 8)) + k, out_grad + (size_type)row * Here::OUT_PAD + m + k, there);
+        copy_async(left(slab).row(i / (M / 8)) + k, out_grad + (size_type)row * Here::OUT_PAD + m + k, row < call.count);
       }
       if constexpr (!BITS) {
         for (int i : team.each(SLAB * N / 8)) {
           const int row = slab * SLAB + i / (N / 8), k = i % (N / 8) * 8;
-          // mutant(swap &&): likewise
-          const bool there = row < call.count && n + k < Here::IN_PAD;
-          copy_async(right(slab).row(i / (N / 8)) + k, inputs + (size_type)row * Here::IN_PAD + n + k, there);
+          copy_async(right(slab).row(i / (N / 8)) + k, inputs + (size_type)row * Here::IN_PAD + n + k, row < call.count);
         }
       }
     }
@@ -102,7 +99,7 @@ DEVICE void sum_tile(const WideLearn& call, const Team team, Workspace& work, co
   // Main loop: STAGES - 1 stages are in flight.
   for (int k = 0; k < STAGES - 1; ++k) load(begin + k);
   for (int slab = begin; slab < end; ++slab) {
-    wait_stages<STAGES - 2>();  // mutant(swap -): a CPU copies immediately
+    wait_stages<STAGES - 2>();  // mutant(swap -, dropped statement): a CPU copies immediately
     team.sync();  // all copies of this stage are complete, and all threads have read the stage that the next load overwrites
     load(slab + STAGES - 1);
     sums.template add<SLAB>(team, left(slab), right(slab), n == 0);  // mutant(swap ==): a CPU always adds columns
@@ -112,16 +109,13 @@ DEVICE void sum_tile(const WideLearn& call, const Team team, Workspace& work, co
   const auto put = [&](float& to, float sum) INLINED { to = call.adds ? to + sum : sum; };
   constexpr float SCALE = BITS ? 0.5f : 1.0f;
   sums.each(team, [&](int i, int j, float c, float d) INLINED {
-    if (m + i >= Here::OUT || n + j >= Here::IN_PAD) return;
+    if (m + i >= Here::OUT) return;
     float* const to = gradient + (m + i) * Here::IN_PAD + n + j;
     put(to[0], c * SCALE);
     put(to[1], d * SCALE);
   });
   if (n > 0) return;
-  sums.each_column(team, [&](int i, float sum) INLINED {
-    // mutant(dropped condition): a CPU computes the next layer afterwards
-    if (m + i < Here::OUT_PAD) put(gradient[Here::OUT * Here::IN_PAD + m + i], sum);
-  });
+  sums.each_column(team, [&](int i, float sum) INLINED { put(gradient[Here::OUT * Here::IN_PAD + m + i], sum); });
 }
 
 // Call visit(tiles, m, n): tile k of the small or the large ones is one of `tiles` and begins at (m, n) of its layer's weights.
