@@ -60,6 +60,7 @@ def without_cublas():
         return product if bias is None else product + bias
 
     torch.mm, torch.addmm, torch.nn.functional.linear = mm, addmm, linear
+    torch.Tensor.__matmul__ = mm
 
 
 def roll_out_each():
@@ -149,13 +150,12 @@ def learn_each():
 
 
 def learn_images():
-    """Train two iterations of networks with convolutions in both arithmetics; return how many there
-    are.
-    """
+    """Train two iterations of networks of images in both arithmetics; return how many there are."""
     import cupydrive as cd
 
     return sum(train_lessons("kernels", [
         ("minatar_breakout", cd.PPO(num_steps=4, precision=precision)),
+        ("minatar_breakout", cd.PPO(num_steps=4, network=cd.Network(hidden=(128, 128)), precision=precision)),
         ("minatar_breakout", cd.PQN(num_steps=4, precision=precision)),
     ]) for precision in ("float32", "bfloat16"))  # fmt: skip
 
