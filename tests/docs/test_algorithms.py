@@ -20,7 +20,7 @@ from cupydrive.training.together import Together
 PAGE = Path(__file__).resolve().parents[2] / "docs/how/algorithms.md"
 LINES = [
     line.strip("| \n").split(" | ")
-    for line in PAGE.read_text("utf-8").splitlines()
+    for line in PAGE.read_text("utf-8").split("## Features by algorithm")[1].splitlines()
     if line.startswith("| ")
 ]
 (_, *NAMES), *ROWS = LINES

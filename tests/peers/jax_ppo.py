@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 
-from protocol import IDS, arguments, jax_and, label, tell, timed_iterations
+from protocol import IDS, arguments, convolved, jax_and, label, tell, timed_iterations
 
 from cupydrive.algorithms import PPO
 from cupydrive.bench.timing import make_row
@@ -87,9 +87,7 @@ def encoded(jax, task, params, obs):
     x = obs.astype("float32")
     if task.channels:
         weight, bias = params["conv"]
-        images, order = x.reshape(-1, *x.shape[-3:]), ("NHWC", "HWIO", "NHWC")
-        about = (1, 1), "VALID"
-        maps = jax.lax.conv_general_dilated(images, weight, *about, dimension_numbers=order)
+        maps = convolved(jax.numpy, x.reshape(-1, *x.shape[-3:]), weight)
         x = act(maps + bias).reshape(*x.shape[:-3], -1)
     elif task.env.startswith("minatar"):
         x = x.reshape(*x.shape[:-3], -1)

@@ -16,7 +16,7 @@ import json
 import sys
 from importlib.metadata import version
 
-from protocol import IDS, arguments, jax_and, label, tell, timed_iterations
+from protocol import IDS, arguments, convolved, jax_and, label, tell, timed_iterations
 
 from cupydrive.bench.timing import make_row
 from cupydrive.bench.training import PQN_SETTINGS
@@ -64,10 +64,7 @@ def forward(jax, params, obs):
     x = obs.astype("float32") / (255.0 if obs.ndim == 4 else 1.0)
     for layer, norm in zip(layers, norms, strict=True):
         if layer["weight"].ndim == 4:
-            about = (1, 1), "VALID"
-            x = jax.lax.conv_general_dilated(
-                x, layer["weight"], *about, dimension_numbers=("NHWC", "HWIO", "NHWC")
-            )
+            x = convolved(jax.numpy, x, layer["weight"])
         else:
             x = x.reshape(len(x), -1) @ layer["weight"]
         x = jax.nn.relu(normalised(jax.numpy, x + layer["bias"], norm))
