@@ -548,7 +548,7 @@ class Encoder:
                 if not self.normed:
                     there, x, back = self.activated(layer, x, make)
                 elif slots is not None and self.learns and self.ends_with(k):
-                    there, x, back = self.learned(k, x, make, slots)
+                    there, x, back = self.normalized_with_loss(k, x, make, slots)
                 else:
                     there, x, back = self.normalized(k, x, make, slots, outputs)
             forwards += there
@@ -624,10 +624,10 @@ class Encoder:
         gradient = layer.gradient(x, out_grad)
         return [*forwards, there], out, lambda: ([*launches, gradient], out_grad)
 
-    def learned(
+    def normalized_with_loss(
         self, k: int, x: torch.Tensor, make: Callable[[int], torch.Tensor], slots: Slots
     ) -> tuple[list[Queued], torch.Tensor, Callable[[], tuple[list[Queued], torch.Tensor]]]:
-        """Return the results of ``activated`` for the last layer, whose kernel has the loss."""
+        """Return the results of ``activated`` for the last layer and the loss, one kernel."""
         layer, gains, head, executor = self.layers[k], self.gains[k], self.head, self.task.executor
         assert head is not None
         left = make(row_width(layer.outputs))
