@@ -2,7 +2,8 @@
 //
 // With p = softmax(z) over the allowed choices, H = -sum p log p: d log p[a] / dz[k] = (k == a) - p[k] and
 // dH / dz[k] = -p[k] (log p[k] + H). Operations are in the order of train/choices.cuh. As long as a policy has not changed, its
-// log-probabilities therefore equal those of the draw, to the bit. Constant: CHOICES (of all heads). Generated: head_size(head).
+// log-probabilities therefore equal those of the draw, to the bit if not APPROXIMATE. Constant: CHOICES (of all heads). Generated:
+// head_size(head).
 #pragma once
 #include "learn/functions.cuh"
 #include "generated/spaces.cuh"

@@ -627,7 +627,11 @@ class Encoder:
     def normalized_with_loss(
         self, k: int, x: torch.Tensor, make: Callable[[int], torch.Tensor], slots: Slots
     ) -> tuple[list[Queued], torch.Tensor, Callable[[], tuple[list[Queued], torch.Tensor]]]:
-        """Return the results of ``activated`` for the last layer and the loss, one kernel."""
+        """Return the results of ``activated`` for the last layer, whose kernel has the loss.
+
+        The rows are the layer's product, not activations. The gradients of ``head`` and the
+        reported metrics are among the totals.
+        """
         layer, gains, head, executor = self.layers[k], self.gains[k], self.head, self.task.executor
         assert head is not None
         left = make(row_width(layer.outputs))

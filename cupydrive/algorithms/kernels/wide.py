@@ -70,7 +70,7 @@ def wide_rows(layout: NetworkLayout) -> tuple[int, ...]:
 def wide_fitting(layout: NetworkLayout, executor: Executor) -> list[int]:
     """Return the possible rows of a block's tile in descending order. Empty if none fits.
 
-    Of more than 64 rows, two blocks must fit into a multiprocessor.
+    Tiles of more than 64 rows are possible only if two blocks fit into a multiprocessor.
     """
     blocks = {n: 1 + (n > WIDE_ROWS[0]) for n in wide_rows(layout)}
     return [n for n, k in blocks.items() if k * wide_bytes(layout, n) <= executor.team_bytes]

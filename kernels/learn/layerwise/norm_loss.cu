@@ -1,7 +1,7 @@
 // norm_loss.cu -- The end of a network whose last hidden layer is normalized, forwards and backwards in one launch: normalization,
 // activation, outputs, loss, and gradients w.r.t. the layer's product. For few outputs, in bfloat16.
 //
-// A warp of a GPU computes a row (norm_rows.cuh).
+// A warp of a GPU computes a row (norm_rows.cuh). Exponentials and logarithms of the loss are approximate, as in kernels/learn/mma.
 // Constants: HEAD (outputs of the network), VALUE_AT (index of the value), TOTAL_FLOATS, those of norm_rows.cuh and loss.cuh.
 // call: kernel arguments (drive/launch.cuh).
 #include "learn/layerwise/norm_rows.cuh"

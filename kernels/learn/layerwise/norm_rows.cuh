@@ -43,7 +43,7 @@ typedef float Lane[SEGMENTS * CHAINS_OF_LANE];
 template <int COUNT, class Visit> DEVICE void each_entry(const Team team, Visit visit) {
   constexpr int APART = CHAINS_OF_ROW / CHAINS_OF_LANE;
   UNROLL for (int i = 0; i < (COUNT + APART - 1) / APART; ++i) {  // mutant(swap -): what follows is skipped
-    // mutant(swap <, swap +): a CPU has one lane, and the loop ends before
+    // mutant(swap <, swap +, swapped arguments): a CPU has one lane, and the loop ends before
     if (const int n = i * APART + lane_of(team); n < COUNT) visit(i, n);
   }
 }

@@ -29,7 +29,7 @@ template <class Here = Layer<0, 0>> constexpr int count_tiles(const bool small) 
   if constexpr (Here::NUMBER + 1 < TOWERS * LAYERS) count += count_tiles<typename Here::Next>(small);
   return count;
 }
-constexpr int LARGE = count_tiles(false), SMALL = count_tiles(true), UNITS = LARGE + (SMALL + 1) / 2;
+constexpr int LARGE_TILES = count_tiles(false), SMALL_TILES = count_tiles(true), UNITS = LARGE_TILES + (SMALL_TILES + 1) / 2;
 
 struct Workspace { alignas(16) bf16 slabs[STAGES][SLAB * (MOST_OUT + MOST_IN + 2 * SKEW)]; };
 
@@ -43,9 +43,8 @@ template <int N> struct BitsAhead {
     FOR_OWN(team, k, i, COUNT) {
       const int row = first + i / ACROSS * 2, entry = n + i % ACROSS * 16;
       const auto bits_of = [&](int row) INLINED {
-        // mutant(swap &&): numbers that are multiplied by 0 or not stored
-        const bool exists = there && row < call.count && entry < OBS;
-        return exists ? (u32)((const HalfWord*)call.rows)[(size_type)row * (2 * OBS_WORDS) + entry / 16] : 0u;
+        // mutant(swap &&): numbers that are multiplied by 0
+        return there && row < call.count ? (u32)((const HalfWord*)call.rows)[(size_type)row * (2 * OBS_WORDS) + entry / 16] : 0u;
       };
       of[k] = bits_of(row) | bits_of(row + 1) << 16;
     }
@@ -97,7 +96,7 @@ DEVICE void sum_tile(const WideLearn& call, const Team team, Workspace& work, co
   TiledAccumulator<M, N, BITS> sums;
   sums.clear();
   // Main loop: STAGES - 1 stages are in flight.
-  for (int k = 0; k < STAGES - 1; ++k) load(begin + k);
+  for (int k = 0; k < STAGES - 1; ++k) load(begin + k);  // mutant(swap <): loads a stage twice
   for (int slab = begin; slab < end; ++slab) {
     wait_stages<STAGES - 2>();  // mutant(swap -, dropped statement): a CPU copies immediately
     team.sync();  // all copies of this stage are complete, and all threads have read the stage that the next load overwrites
@@ -123,7 +122,7 @@ template <bool OF_SMALL, class Here = Layer<0, 0>, bool LAST_OUT = false, bool L
 DEVICE void visit_tile(const int k, Visit visit) {
   typedef Tiles<Here, LAST_OUT, LAST_IN> These;
   constexpr int COUNT = count_of<These>(OF_SMALL);
-  if constexpr (COUNT > 0) {
+  if constexpr (COUNT > 0) {  // mutant(swap >): more code, never run
     if (k < COUNT) return visit(These{}, These::row(k), These::column(k));
   }
   if constexpr (!LAST_IN) visit_tile<OF_SMALL, Here, LAST_OUT, true>(k - COUNT, visit);
@@ -135,10 +134,11 @@ DEVICE void sum_split(const WideLearn& call, const Team team, Workspace& work, c
   if (*call.learn.skip > 0.0f) return;
   const int number = e / UNITS, unit = e % UNITS;
   const auto sum = [&](auto tiles, int m, int n) INLINED { sum_tile<decltype(tiles)>(call, team, work, number, m, n); };
-  if (unit < LARGE) {
+  if (unit < LARGE_TILES) {
     visit_tile<false>(unit, sum);
   } else {
-    NO_UNROLL for (int k = 2 * (unit - LARGE); k < 2 * (unit - LARGE) + 2 && k < SMALL; ++k) {
+    const int first = 2 * (unit - LARGE_TILES);
+    NO_UNROLL for (int k = first; k < first + 2 && k < SMALL_TILES; ++k) {
       team.sync();  // the previous tile is read before it is overwritten
       visit_tile<true>(k, sum);
     }
@@ -146,10 +146,10 @@ DEVICE void sum_split(const WideLearn& call, const Team team, Workspace& work, c
   // The blocks of the last unit also add up the reported metrics.
   if (unit != UNITS - 1) return;  // mutant(swap !=): all others store the same
   float* const sums = call.learn.partial_sums + (size_type)(number + 1) * GRADIENT_FLOATS - METRICS;
-  const int tiles = (call.count + ROWS - 1) / ROWS * TOWERS;
+  const int row_tiles = (call.count + ROWS - 1) / ROWS * TOWERS;
   for (int k : team.each(REPORTED)) {
     float sum = call.adds ? sums[k] : 0.0f;
-    for (int i = number; i < tiles; i += call.learn.splits) sum += call.reported[(size_type)i * METRICS + k];
+    for (int i = number; i < row_tiles; i += call.learn.splits) sum += call.reported[(size_type)i * METRICS + k];
     sums[k] = sum;
   }
 }

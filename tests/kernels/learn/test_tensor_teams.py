@@ -62,6 +62,18 @@ def test_a_team_of_threads_has_the_gradients_of_one_by_matrix_units(arithmetic, 
     assert arithmetic is BY_GROUPS or bits(one[:-1]) == bits(other[:-1])
 
 
+def test_splits_of_the_rows_add_up_to_the_gradient_of_one():
+    config, found = PPO(num_steps=40, hidden=(40, 34), num_minibatches=1, update_epochs=1), []
+    for teams in (1, 64):
+        executor = HostExecutor(2, flags=("-O1",))
+        executor.resident_teams = lambda *_, teams=teams: teams
+        case = problem(config, envs=20, obs_dim=19, arithmetic=WIDE, executor=executor)
+        assert case.gradients.splits == (1 if teams == 1 else 3)
+        found.append([*compute(case, 0, 0), case.shared["metric_sums"]])
+    for one, several in zip(*found, strict=True):
+        assert torch.allclose(one, several, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("arithmetic", "envs"), [(TENSOR, 21), (TENSOR, 24), (WIDE, 21)], ids=["block", "warps", "wide"]
 )
