@@ -228,13 +228,15 @@ def capture(
         # Capture only this thread. Other threads may still load kernels, which would invalidate a
         # global capture.
         captured = torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local")
-        with captured, own:
+        # The outer context restores torch's stream even if the capture fails.
+        with torch.cuda.stream(stream), captured, own:
             call()
-    keep = graph, own
+    # The graph reads memory that belongs to the objects of `call`, in the captured stream's pool.
+    kept = call, own, graph
 
     def replay() -> None:
         with EXCLUSIVE:  # torch replays no graph while another thread captures
-            keep[0].replay()
+            kept[-1].replay()
 
     return replay
 
