@@ -231,7 +231,7 @@ def capture(
         # The outer context restores torch's stream even if the capture fails.
         with torch.cuda.stream(stream), captured, own:
             call()
-    # The graph reads memory that belongs to the objects of `call`, in the captured stream's pool.
+    # The graph reads memory of the objects that `call` refers to, so they must stay alive with it.
     kept = call, own, graph
 
     def replay() -> None:
