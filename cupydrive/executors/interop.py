@@ -210,13 +210,8 @@ def capture(
         restore: Function that restores the state after the warm-up calls.
         warm_up: Number of calls before the capture, in which libraries initialize themselves.
     """
-    import cupy
-
     with EXCLUSIVE:
-        # Not one of torch's 32 streams, which all threads share. Work that another thread queues in
-        # the captured stream would become part of the graph.
-        own = cupy.cuda.Stream(non_blocking=True)
-        stream = torch.cuda.ExternalStream(own.ptr)
+        own, stream = private_stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(warm_up):
@@ -239,6 +234,18 @@ def capture(
             kept[-1].replay()
 
     return replay
+
+
+def private_stream() -> tuple[cupy.cuda.Stream, torch.cuda.ExternalStream]:
+    """Create a CUDA stream, and return it with torch's view of it. The first must be kept alive.
+
+    Torch's own 32 streams are shared by all threads. Work that another thread queues in a stream
+    that is being captured would become part of the graph.
+    """
+    import cupy
+
+    own = cupy.cuda.Stream(non_blocking=True)
+    return own, torch.cuda.ExternalStream(own.ptr)
 
 
 _streams: dict[tuple[int, int], cupy.cuda.Stream] = {}
@@ -265,8 +272,8 @@ def side_by_side(calls: Sequence[Callable[[], object]]) -> None:
     """
     current, sides = torch.cuda.current_stream(), _sides.__dict__.setdefault("streams", [])
     while len(sides) < len(calls) - 1:
-        sides.append(torch.cuda.Stream())
-    sides = sides[: len(calls) - 1]
+        sides.append(private_stream())
+    sides = [side for _, side in sides[: len(calls) - 1]]
     for side in sides:
         side.wait_stream(current)
     for stream, call in zip((current, *sides), calls, strict=True):

@@ -1,10 +1,12 @@
 """What torch and CuPy do together: launches of both that are captured as one CUDA graph."""
 
+import gc
+import weakref
 from threading import Event, Thread
 
 import pytest
 
-from cupydrive.executors.interop import capture
+from cupydrive.executors.interop import capture, side_by_side
 
 pytestmark = pytest.mark.full
 
@@ -64,7 +66,8 @@ def test_another_thread_may_replay_a_graph_while_one_is_captured():
 
 
 @pytest.mark.gpu
-def test_a_graph_has_no_work_of_another_thread():
+@pytest.mark.parametrize("streams_of_graph", [1, 2])
+def test_a_graph_has_no_work_of_another_thread(streams_of_graph):
     """Which queues some in each of the streams that torch gives to all threads."""
     import torch
 
@@ -76,14 +79,31 @@ def test_a_graph_has_no_work_of_another_thread():
             with torch.cuda.stream(stream):
                 x[k : k + 1].add_(1)
 
-    def call():
+    def interrupted():
         thread = Thread(target=other)
         thread.start()
         thread.join()
-        y.add_(1)
+        y[0].add_(1)
 
-    replay = capture(call, lambda: None, warm_up=0)
+    calls = [lambda k=k: y[k].add_(1) for k in range(1, streams_of_graph)] + [interrupted]
+    replay = capture(lambda: side_by_side(calls), lambda: None, warm_up=0)
     for _ in range(2):
         replay()
     torch.cuda.synchronize()
-    assert x.tolist() == [1.0] * len(streams) and y.tolist() == [2.0] * 4
+    assert x.tolist() == [1.0] * len(streams)
+    assert y.tolist() == [2.0] * streams_of_graph + [0.0] * (4 - streams_of_graph)
+
+
+@pytest.mark.gpu
+def test_a_replay_keeps_the_memory_of_its_graph():
+    import torch
+
+    def counter():
+        count = torch.zeros(4, device="cuda")
+        return capture(lambda: count.add_(1), lambda: None, warm_up=0), weakref.ref(count)
+
+    replay, count = counter()
+    gc.collect()
+    assert count() is not None
+    replay()
+    assert count().tolist() == [1.0] * 4
