@@ -2,7 +2,7 @@
 //
 // Two launches take one step. A gradient has GRADIENT_FLOATS numbers, of which the last METRICS are sums of metrics.
 //   reduce         sums `partial_sums` over the splits into `total`. A team has some segments of LANES numbers. It also stores the
-//                  sum of squares of each segment. The team of the last segment stores the step size, which needs the metrics
+//                  sums of squares. The team of the last segment stores the step size, which needs the metrics
 //   update         each team computes the norm of the gradient from `squares`, then updates its range of weights. Team 0 also
 //                  records the step: metrics, and the flags `skip` and `bad`
 // Two launches initialize copies of the weights:
@@ -30,6 +30,11 @@ struct Workspace {
   float chain[CHAINS];
   float factor;  // of RAdam
 };
+
+// Whether there is one of the `squares` per team of `reduce`, not per segment. All teams of `update` read all squares, so fewer are
+// faster, if a team has many segments. These depend on the number of splits. The bits of exact float32 must not.
+DEVICE bool squares_of_teams(const Update& call) { return call.packed == nullptr && call.parts == 1; }
+DEVICE int teams_of_reduce(const Update& call) { return (SEGMENTS + call.segments - 1) / call.segments; }
 
 // ---- the sum of the gradients ----
 
@@ -106,11 +111,18 @@ DEVICE void reduce_segments(const Update& call, const Team team, Workspace& work
     total.store(work.sum[segment] + lane);
   }
   team.sync();  // sums of the segments are written before they are squared
-  // Sum the squares, and store the step size.
-  for (int segment : team.each(last ? segments - 1 : segments)) {
+  // Sum the squares, and store the step size. The metrics count 0.
+  for (int segment : team.each(segments)) {
     float square = 0.0f;
-    for (int j = 0; j < LANES; ++j) square = math::fma(work.sum[segment][j], work.sum[segment][j], square);
-    call.squares[begin_segment + segment] = square;
+    if (!last || segment < segments - 1) {
+      for (int j = 0; j < LANES; ++j) square = math::fma(work.sum[segment][j], work.sum[segment][j], square);
+    }
+    if (squares_of_teams(call)) work.chain[segment] = square;
+    else call.squares[begin_segment + segment] = square;
+  }
+  if (squares_of_teams(call)) {
+    const float square = add_halves(team, work.chain, segments);
+    if (team.leader()) call.squares[e] = square;  // mutant(dropped condition): all threads write the same sum
   }
   if (last && team.leader()) inputs.store(call, work.sum[segments - 1], work.factor, bad);
 }
@@ -122,10 +134,11 @@ DEVICE void reduce_segments(const Update& call, const Team team, Workspace& work
 DEVICE AdamStep decide_step(const Update& call, const Team team, Workspace& work) {
   const StepSize size = *call.step_size;
   const float max_norm = *call.max_grad_norm;
-  const int used = chains_of(SEGMENTS - 1);  // mutant(swap -): empty chains add 0
+  const int squares = squares_of_teams(call) ? teams_of_reduce(call) : SEGMENTS - 1;
+  const int used = chains_of(squares);  // mutant(swap -): empty chains add 0
   for (int c : team.each(used)) {
     float square = 0.0f;
-    UNROLL_TIMES(16) for (int segment = c; segment < SEGMENTS - 1; segment += CHAINS) square += call.squares[segment];
+    UNROLL_TIMES(16) for (int k = c; k < squares; k += CHAINS) square += call.squares[k];
     work.chain[c] = square;
   }
   return clipped_step(size, math::sqrt(add_halves(team, work.chain, used)), max_norm);
@@ -293,5 +306,5 @@ DEVICE void update_split(const Update& call, const Team team, Workspace& work, c
 #include "drive/launch.cuh"
 KERNEL(pack, Update, ROWS_OF_WEIGHTS, pack_row(call, team, e))
 KERNEL(round_weights, Update, call.teams, round_split(call, team, e))
-KERNEL_AHEAD(reduce, Update, (SEGMENTS + call.segments - 1) / call.segments, reduce_segments(call, team, *work, e))
+KERNEL_AHEAD(reduce, Update, teams_of_reduce(call), reduce_segments(call, team, *work, e))
 KERNEL_AHEAD(update, Update, call.teams, update_split(call, team, *work, e))

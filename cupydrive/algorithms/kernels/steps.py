@@ -62,7 +62,7 @@ class Steps:
         self.first, self.second = ([torch.zeros_like(p) for p in self.weights] for _ in range(2))
         self.packed = zeros(device, layout.packed) if self.packs else None
         self.total = zeros(device, layout.gradient)
-        self.squares = zeros(device, layout.gradient // PAD - 1)
+        self.squares = zeros(device, layout.gradient // PAD)
         self.step_size, self.corrections = zeros(device, 4), zeros(device, 3)
         # Each team computes the clipping factor and whether to skip the step. On a CPU, one thread
         # does this for many rows.

@@ -130,6 +130,20 @@ template <class Visit> DEVICE void each_quad_patch(const Team team, Visit visit)
     if (ROWS % PATCHES_AT_ONCE == 0 || m < ROWS) visit(k, m);
   }
 }
+// Channels n and n + 1 of a patch in global memory, of which those beyond OUT are 0.
+DEVICE u32 load_two(const bf16* channels, const int n) {
+  if constexpr (OUT % 2 == 0) return n < OUT ? *(const Word*)(channels + n) : 0u;
+  return (n < OUT ? channels[n].bits : 0u) | (n + 1 < OUT ? (u32)channels[n + 1].bits << 16 : 0u);
+}
+DEVICE void store_two(bf16* channels, const int n, const u32 two) {
+  if constexpr (OUT % 2 == 0) {
+    if (n < OUT) *(Word*)(channels + n) = two;
+  } else {
+    if (n < OUT) channels[n] = first_of(two);
+    if (n + 1 < OUT) channels[n + 1] = second_of(two);
+  }
+}
+
 // Load gains and biases of the normalization, and pad them with 0.
 DEVICE void load_norm(const Team team, Workspace& work, const Outputs& to) {
   for (int n : team.each(NORMALIZED ? N : 0)) {
@@ -137,14 +151,9 @@ DEVICE void load_norm(const Team team, Workspace& work, const Outputs& to) {
     work.norm_bias[n] = n < OUT ? to.norm_bias[n] : 0.0f;
   }
 }
-
-// Compute the outputs of patches [from, from + count). row_of(row): a row's index in memory.
-template <class ImageOf, class RowOf>
-DEVICE void convolve(const Team team, Workspace& work, const float* weight, const float* bias, const Outputs& to, const int from,
-                     const int count, const TileImages<ImageOf>& images, RowOf row_of) {
-  const Matrix<K> patches{work.patches}, kernels{work.kernels};
-  const Matrix<N> outputs{work.outputs};
-  // Load kernels and biases, and clear the patches.
+// Load the weights of the layer and of its normalization.
+DEVICE void load_layer(const Team team, Workspace& work, const float* weight, const float* bias, const Outputs& to) {
+  const Matrix<K> kernels{work.kernels};
   for (int i : team.each(N * (K / 2))) {
     const int n = i / (K / 2), k = i % (K / 2) * 2;
     const float* const own = weight + n * OBS + k;
@@ -153,11 +162,21 @@ DEVICE void convolve(const Team team, Workspace& work, const float* weight, cons
   }
   for (int n : team.each(N)) work.bias[n] = n < OUT ? bias[n] : 0.0f;
   load_norm(team, work, to);
+}
+
+// Compute the outputs of patches [from, from + count). begin(): called once before weights are read, after the first patches were
+// loaded. If it returns false, there are no outputs. row_of(row): a row's index in memory.
+template <class ImageOf, class Begin, class RowOf>
+DEVICE void convolve(const Team team, Workspace& work, const Outputs& to, const int from, const int count,
+                     const TileImages<ImageOf>& images, Begin begin, RowOf row_of) {
+  const Matrix<K> patches{work.patches}, kernels{work.kernels};
+  const Matrix<N> outputs{work.outputs};
   clear_patches(team, patches);
   team.sync();  // zeros are stored before patches overwrite them, and images before they are read
   for (int at = 0; at < count; at += ROWS) {  // mutant(swap <): a tile without patches
     const int left = count - at, here = left < ROWS ? left : ROWS;  // mutant(swap <): equal where they meet
     load_patches(team, patches, from + at, here, images);
+    if (at == 0 && !begin()) return;
     team.sync();  // patches, kernels and biases are written before they are read
     product<ROWS, N, K, true>(team, patches, kernels, [&](const int m, const int n, const float c, const float d) INLINED {
       const float first = c + work.bias[n], second = d + work.bias[n + 1];
@@ -181,8 +200,8 @@ DEVICE void convolve(const Team team, Workspace& work, const float* weight, cons
           float out[2];
           UNROLL for (int h = 0; h < 2; ++h) {
             out[h] = policy::activation<RELU>(math::fma(two[h], work.gain[n + h], work.norm_bias[n + h]));
-            if (stored && n + h < OUT) to.normalized[row * OUT_STRIDE + position * OUT + n + h] = two[h];
           }
+          if (stored) store_two(to.normalized + row * OUT_STRIDE + position * OUT, n, pair(two[0], two[1]));
           outputs.two(m, n) = pair(out[0], out[1]);
         });
       });
@@ -201,7 +220,9 @@ DEVICE void observe_tile(const Rows& call, const Team team, Workspace& work, con
   const TileImages images(team, work, from, count, call.center, call.scale, [&](const int row) INLINED {
     return Image{call.obs, (size_type)row, call.center, call.scale};
   });
-  convolve(team, work, call.weight, call.bias, call.to, from, count, images, [](const int row) INLINED { return (size_type)row; });
+  load_layer(team, work, call.weight, call.bias, call.to);
+  convolve(team, work, call.to, from, count, images, []() INLINED { return true; },
+           [](const int row) INLINED { return (size_type)row; });
 }
 // Images of a tile of a block.
 DEVICE auto images_of(const Learn& learn, const Team team, Workspace& work, const BlockTile<POSITIONS>& own) {
@@ -211,8 +232,17 @@ DEVICE auto images_of(const Learn& learn, const Team team, Workspace& work, cons
 }
 DEVICE void observe_tile_of_block(const Part& call, const Team team, Workspace& work, const int e) {
   const BlockTile<POSITIONS> own(call.learn, e);
-  if (own.count <= 0 || *call.learn.skip > 0.0f) return;  // mutant(constant): it is 0 or 1. mutant(swap <=): no patch follows
-  convolve(team, work, call.weight, call.bias, call.to, own.from, own.count, images_of(call.learn, team, work, own),
+  if (own.count <= 0) {  // mutant(swap <=): no patch follows
+    await_previous();  // mutant(dropped statement): a CPU launch has ended by then
+    return;
+  }
+  // The first patches are loaded before the previous launch ends, which writes neither observations nor their order.
+  const auto begin = [&]() INLINED {
+    await_previous();  // mutant(dropped statement): a CPU launch has ended by then
+    load_layer(team, work, call.weight, call.bias, call.to);
+    return !(*call.learn.skip > 0.0f);  // mutant(constant): it is 0 or 1
+  };
+  convolve(team, work, call.to, own.from, own.count, images_of(call.learn, team, work, own), begin,
            [&](const int row) INLINED { return (size_type)own.of.row(row); });
 }
 
@@ -238,11 +268,11 @@ struct NormGradient {
       const size_type row = there ? row_of(patch / POSITIONS) : 0, at = row * OUT_STRIDE + position * OUT;
       scales[k] = there ? call.to.scales[row * POSITIONS + position] : 0.0f;
       each_pair(team, [&](int j, int n) INLINED {
-        UNROLL for (int h = 0; h < 2; ++h) {
-          const bool exists = there && n + h < OUT;
-          grads[k][j][h] = exists ? first_of(call.out_grad[at + n + h].bits) : 0.0f;
-          rows[k][j][h] = exists ? first_of(call.to.normalized[at + n + h].bits) : 0.0f;
-        }
+        const u32 grad = there ? load_two(call.out_grad + at, n) : 0u, y = there ? load_two(call.to.normalized + at, n) : 0u;
+        grads[k][j][0] = first_of(grad);
+        grads[k][j][1] = second_of(grad);
+        rows[k][j][0] = first_of(y);
+        rows[k][j][1] = second_of(y);
       });
     });
   }
@@ -363,6 +393,6 @@ DEVICE void learn_tiles(const Part& call, const Team team, Workspace& work, cons
 #define BUSY_THREADS 1024  // per SM, so that a thread has 64 registers
 #include "drive/launch.cuh"
 KERNEL(observe, Rows, (call.rows * POSITIONS + TILE - 1) / TILE, observe_tile(call, team, *work, e))
-KERNEL(observe_sequences, Part, call.learn.blocks * BlockTile<POSITIONS>::tiles_of_block(call.learn),
-       observe_tile_of_block(call, team, *work, e))
+KERNEL_AHEAD(observe_sequences, Part, call.learn.blocks * BlockTile<POSITIONS>::tiles_of_block(call.learn),
+             observe_tile_of_block(call, team, *work, e))
 KERNEL(gradient, Part, call.teams, learn_tiles(call, team, *work, e))
