@@ -15,7 +15,7 @@ template <bool BY_COLUMN> struct Entries {
 
 // ---- one CPU thread ----
 
-constexpr int TILE_ROWS = SIDE_FLOATS == 16 ? 8 : 4;  // AVX-512 has twice as many vector registers
+constexpr int TILE_ROWS = SIDE_FLOATS == 16 ? 8 : 6;  // whose sums fill most of the 32 registers of AVX-512, or of the 16 others
 constexpr int TILE_COLUMNS = SIDE_FLOATS == 1 ? 4 : 2 * SIDE_FLOATS;
 
 // Compute rows [m, m + ROWS) and columns [n, n + COLUMNS) of the product.
@@ -153,18 +153,16 @@ DEVICE void multiply(const Team team, const int rows, const int depth, const Ent
   if constexpr (TEAM == 1) {
     constexpr int WIDE = padded(COLUMNS) % TILE_COLUMNS == 0 ? TILE_COLUMNS : PAD;
     constexpr int across = padded(COLUMNS) / WIDE;
-    const int tiles = (rows + TILE_ROWS - 1) / TILE_ROWS * across;
-    // Full tiles of rows, then tiles of four rows, then single rows.
+    // Full tiles of rows, then tiles of four rows, then single rows. The last eight are twice four, not six and two.
+    const bool eight = TILE_ROWS == 6 && rows > 6 && rows % 6 == 2;
+    const int tiles = ((rows + TILE_ROWS - 1) / TILE_ROWS - eight) * across;
     for (int tile : team.each(tiles)) {
       const int n = tile % across * WIDE;
       int m = tile / across * TILE_ROWS;
-      if (m + TILE_ROWS <= rows) {
+      if (m + TILE_ROWS <= rows && !(eight && m + 8 == rows)) {
         multiply_vectors<TILE_ROWS, WIDE>(m, n, depth, a, b, stride, start, finish);
       } else {
-        if (TILE_ROWS > 4 && m + 4 <= rows) {
-          multiply_vectors<4, WIDE>(m, n, depth, a, b, stride, start, finish);
-          m += 4;
-        }
+        NO_UNROLL for (; m + 4 <= rows; m += 4) multiply_vectors<4, WIDE>(m, n, depth, a, b, stride, start, finish);
         NO_UNROLL for (; m < rows; ++m) multiply_vectors<1, WIDE>(m, n, depth, a, b, stride, start, finish);
       }
     }
