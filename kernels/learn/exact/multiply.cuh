@@ -130,7 +130,7 @@ DEVICE void multiply_tile(const int m, const int n, const int gap, const int row
 constexpr int rows_of_tile(const int rows, const int columns, const int members) {
   // mutant(swap *): other tiles, same bits
   const int each = rows * columns / members, wanted = each >= 32 ? 8 : each >= 16 ? 4 : each >= 8 ? 2 : 1;
-  return wanted < rows ? wanted : rows >= 4 ? 4 : rows >= 2 ? 2 : 1;
+  return wanted < rows ? wanted : rows >= 4 ? 4 : rows >= 2 ? 2 : 1;  // mutant(swap <, swap >=): other tiles, same bits
 }
 constexpr int columns_of_tile(const int rows, const int columns, const int members) {
   return columns % 8 == 0 && rows * columns / members >= 64 ? 8 : 4;  // mutant(swap /): other tiles, same bits
@@ -138,7 +138,7 @@ constexpr int columns_of_tile(const int rows, const int columns, const int membe
 constexpr int fours(int n) { return (n + 3) / 4 * 4; }
 constexpr int tiles_of(const int rows, const int columns, const int members) {
   const int high = rows_of_tile(rows, columns, members), wide = columns_of_tile(rows, columns, members);
-  return (rows + high - 1) / high * (columns / wide);  // mutant(swap -): another thread does the same work
+  return (rows + high - 1) / high * (columns / wide);  // mutant(swap -, swap *, swap /): another thread does the same work
 }
 
 // Compute a matrix product. The epilogue finish(m, n, c) is called for all m in [0, rows) and n in [0, COLUMNS), where
@@ -154,14 +154,15 @@ DEVICE void multiply(const Team team, const int rows, const int depth, const Ent
     constexpr int WIDE = padded(COLUMNS) % TILE_COLUMNS == 0 ? TILE_COLUMNS : PAD;
     constexpr int across = padded(COLUMNS) / WIDE;
     // Full tiles of rows, then tiles of four rows, then single rows. The last eight are twice four, not six and two.
-    const bool eight = TILE_ROWS == 6 && rows > 6 && rows % 6 == 2;
-    const int tiles = ((rows + TILE_ROWS - 1) / TILE_ROWS - eight) * across;
+    const bool eight = TILE_ROWS == 6 && rows > 6 && rows % 6 == 2;  // mutant(swap >): equal there
+    const int tiles = ((rows + TILE_ROWS - 1) / TILE_ROWS - eight) * across;  // mutant(swap -): tiles without rows
     for (int tile : team.each(tiles)) {
       const int n = tile % across * WIDE;
       int m = tile / across * TILE_ROWS;
-      if (m + TILE_ROWS <= rows && !(eight && m + 8 == rows)) {
+      if (m + TILE_ROWS <= rows && !(eight && m + 8 == rows)) {  // mutant(swap <=): other tiles, same bits
         multiply_vectors<TILE_ROWS, WIDE>(m, n, depth, a, b, stride, start, finish);
       } else {
+        // mutant(swap <=): other tiles, same bits
         NO_UNROLL for (; m + 4 <= rows; m += 4) multiply_vectors<4, WIDE>(m, n, depth, a, b, stride, start, finish);
         NO_UNROLL for (; m < rows; ++m) multiply_vectors<1, WIDE>(m, n, depth, a, b, stride, start, finish);
       }
@@ -169,7 +170,7 @@ DEVICE void multiply(const Team team, const int rows, const int depth, const Ent
   } else {
     constexpr int USED = fours(COLUMNS), WIDE = columns_of_tile(MOST_ROWS, USED, MEMBERS), across = USED / WIDE;
     constexpr int HIGH = rows_of_tile(MOST_ROWS, USED, MEMBERS);
-    const int tiles = (rows + HIGH - 1) / HIGH * across;
+    const int tiles = (rows + HIGH - 1) / HIGH * across;  // mutant(swap -): tiles without rows
     NO_UNROLL for (int tile : team.each(tiles)) {
       const int m = tile / across * HIGH, n = tile % across * 4;
       multiply_tile<HIGH, WIDE>(m, n, USED / 2, rows, depth, a, b, stride, start, finish, revisit);
