@@ -17,7 +17,7 @@
 
 constexpr int LANES = PAD;  // numbers of a segment of `total`, the unit of work of the reduction
 constexpr int SEGMENTS = GRADIENT_FLOATS / LANES;  // number of segments. The last one has the reported metrics
-constexpr int MOST_PARTS = 32;  // mutant(constant): more room, never read
+constexpr int MOST_PARTS = 32;
 static_assert(METRICS == LANES, "the reported metrics are one segment");
 // Numbers of a segment that one thread sums. On a GPU these are four, so that a team loads all of them at the same time.
 typedef Choose<SIDE_FLOATS == 1, Four, Lanes<LANES>>::type Side;
@@ -32,9 +32,9 @@ struct Workspace {
 };
 
 // Whether there is one of the `squares` per team of `reduce`, not per segment. All teams of `update` read all squares, so fewer are
-// faster, if a team has many segments. These depend on the number of splits. The bits of exact float32 must not.
-DEVICE bool squares_of_teams(const Update& call) { return call.packed == nullptr && call.parts == 1; }
-DEVICE int teams_of_reduce(const Update& call) { return (SEGMENTS + call.segments - 1) / call.segments; }
+// faster, if a team has as many segments as it can. These depend on the number of splits. The bits of exact float32 must not.
+DEVICE bool squares_of_teams(const Update& call) { return call.packed == nullptr && call.segments == MOST_PARTS; }
+constexpr int SQUARES_OF_TEAMS = (SEGMENTS + MOST_PARTS - 1) / MOST_PARTS;
 
 // ---- the sum of the gradients ----
 
@@ -129,19 +129,28 @@ DEVICE void reduce_segments(const Update& call, const Team team, Workspace& work
 
 // ---- the step ----
 
-// Compute the norm of the gradient, and return the step with clipping. Every team computes the same bits: CHAINS partial sums of
-// `squares`, then their sum by halves.
+// Return the sum of the first COUNT `squares`: CHAINS partial sums, then their sum by halves. The number of turns is a constant:
+// otherwise the compiler does not unroll the loop, and each load waits for the one before.
+template <int COUNT> DEVICE float sum_squares(const Update& call, const Team team, Workspace& work) {
+  constexpr int TURNS = (COUNT + CHAINS - 1) / CHAINS;  // mutant(swap -): a turn without squares
+  const int used = chains_of(COUNT);
+  for (int c : team.each(used)) {
+    float square = 0.0f;
+    UNROLL_TIMES(16) for (int turn = 0; turn < TURNS; ++turn) {  // mutant(swap <): a turn without squares
+      const int k = c + turn * CHAINS;
+      if (k < COUNT) square += call.squares[k];
+    }
+    work.chain[c] = square;
+  }
+  return add_halves(team, work.chain, used);
+}
+// Compute the norm of the gradient, and return the step with clipping. Every team computes the same bits.
 DEVICE AdamStep decide_step(const Update& call, const Team team, Workspace& work) {
   const StepSize size = *call.step_size;
   const float max_norm = *call.max_grad_norm;
-  const int squares = squares_of_teams(call) ? teams_of_reduce(call) : SEGMENTS - 1;
-  const int used = chains_of(squares);  // mutant(swap -): empty chains add 0
-  for (int c : team.each(used)) {
-    float square = 0.0f;
-    UNROLL_TIMES(16) for (int k = c; k < squares; k += CHAINS) square += call.squares[k];
-    work.chain[c] = square;
-  }
-  return clipped_step(size, math::sqrt(add_halves(team, work.chain, used)), max_norm);
+  const float squares = squares_of_teams(call) ? sum_squares<SQUARES_OF_TEAMS>(call, team, work)
+                                               : sum_squares<SEGMENTS - 1>(call, team, work);
+  return clipped_step(size, math::sqrt(squares), max_norm);
 }
 
 // Results of the step that later launches read. One team prefetches the inputs and stores the results, so that the others do not
@@ -306,5 +315,5 @@ DEVICE void update_split(const Update& call, const Team team, Workspace& work, c
 #include "drive/launch.cuh"
 KERNEL(pack, Update, ROWS_OF_WEIGHTS, pack_row(call, team, e))
 KERNEL(round_weights, Update, call.teams, round_split(call, team, e))
-KERNEL_AHEAD(reduce, Update, teams_of_reduce(call), reduce_segments(call, team, *work, e))
+KERNEL_AHEAD(reduce, Update, (SEGMENTS + call.segments - 1) / call.segments, reduce_segments(call, team, *work, e))
 KERNEL_AHEAD(update, Update, call.teams, update_split(call, team, *work, e))

@@ -13,11 +13,13 @@
 
 constexpr int K = padded(OBS), N = padded(OUT), OUT_STRIDE = (POSITIONS * OUT + 7) / 8 * 8;
 constexpr int IMAGES = (TILE + POSITIONS - 2) / POSITIONS + 1, IMAGE = observed_row(ENTRIES);  // per tile, elements of one
+// mutant(swap <=): equal where they meet
 constexpr bool STAGED = IMAGES * IMAGE * sizeof(Observed) <= STAGED_BYTES;
 constexpr int WIDE = OUT % 8 == 0 ? 8 : 1, PARTS = OUT / WIDE;  // outputs of a patch in one access, accesses per patch
 constexpr int SUMS = OUT * (OBS + 1 + 2 * NORMALIZED);          // numbers of a team's gradient
 // A quad of lanes normalizes a patch.
 typedef NormRow<OUT, N, QUAD> PatchNorm;
+// mutant(swap -): a turn without patches
 constexpr int PATCHES_AT_ONCE = TEAM / QUAD, OWN_PATCHES = (ROWS + PATCHES_AT_ONCE - 1) / PATCHES_AT_ONCE;
 
 // Entries that are loaded or stored at once.
@@ -125,8 +127,8 @@ template <class Visit> DEVICE void each_own_part(const Team team, const int from
 // Call visit(k, m): patch m of a tile is the k-th one of this thread's quad. All lanes of a warp have a patch, or none has.
 template <class Visit> DEVICE void each_quad_patch(const Team team, Visit visit) {
   UNROLL for (int k = 0; k < OWN_PATCHES; ++k) {
-    const int m = team.rank / QUAD + k * PATCHES_AT_ONCE;
-    // mutant(swap ||, swap ==): rows are a multiple of a CPU's threads
+    const int m = team.rank / QUAD + k * PATCHES_AT_ONCE;  // mutant(swap /): a quad of a CPU is one thread
+    // mutant(swap ||, swap ==, constant): rows are a multiple of a CPU's threads
     if (ROWS % PATCHES_AT_ONCE == 0 || m < ROWS) visit(k, m);
   }
 }
@@ -147,6 +149,7 @@ DEVICE void store_two(bf16* channels, const int n, const u32 two) {
 // Load gains and biases of the normalization, and pad them with 0.
 DEVICE void load_norm(const Team team, Workspace& work, const Outputs& to) {
   for (int n : team.each(NORMALIZED ? N : 0)) {
+    // mutant(swap <): what is beyond OUT is multiplied by 0, or never read
     work.gain[n] = n < OUT ? to.gain[n] : 0.0f;
     work.norm_bias[n] = n < OUT ? to.norm_bias[n] : 0.0f;
   }

@@ -12,7 +12,7 @@ from learner_kernels import unpadded
 from other_teams import OTHER_TEAMS, Backwards
 from walled import walled
 
-from cupydrive.algorithms.kernels.layout import PAD, TEAMS, NetworkLayout
+from cupydrive.algorithms.kernels.layout import PAD, PARTS, TEAMS, NetworkLayout
 from cupydrive.algorithms.kernels.steps import Steps, UnpackedSteps
 from cupydrive.executors.host import HostExecutor
 
@@ -70,7 +70,7 @@ SIZES = [
     (128, 32, 1, 5, False),
     (37, 4, 7, LAYOUT.rows, True),
     (16, 16, 2, 7, False),
-    (5, 1, 7, 7, False),
+    (5, 1, PARTS, 7, False),
 ]
 
 
@@ -85,7 +85,7 @@ def test_steps_along_any_pieces_are_the_same_by_any_team_in_any_order(sizes):
             part += piece
         expected += part
     squares = (expected[:-PAD].astype(np.float64) ** 2).reshape(-1, PAD).sum(1)
-    if not sizes[-1] and sizes[1] == 1:  # one of each team
+    if not sizes[-1] and sizes[2] == PARTS:  # one of each team
         squares = np.add.reduceat(squares, range(0, len(squares), sizes[2]))
     for how in OTHER_TEAMS.values():
         for order in (lambda program: program, Backwards):
