@@ -133,11 +133,11 @@ template <class Visit> DEVICE void each_quad_patch(const Team team, Visit visit)
   }
 }
 // Channels n and n + 1 of a patch in global memory, of which those beyond OUT are 0.
-DEVICE u32 load_two(const bf16* channels, const int n) {
+DEVICE u32 load_channels(const bf16* channels, const int n) {
   if constexpr (OUT % 2 == 0) return n < OUT ? *(const Word*)(channels + n) : 0u;
-  return (n < OUT ? channels[n].bits : 0u) | (n + 1 < OUT ? (u32)channels[n + 1].bits << 16 : 0u);
+  else return (n < OUT ? channels[n].bits : 0u) | (n + 1 < OUT ? (u32)channels[n + 1].bits << 16 : 0u);
 }
-DEVICE void store_two(bf16* channels, const int n, const u32 two) {
+DEVICE void store_channels(bf16* channels, const int n, const u32 two) {
   if constexpr (OUT % 2 == 0) {
     if (n < OUT) *(Word*)(channels + n) = two;
   } else {
@@ -204,7 +204,7 @@ DEVICE void convolve(const Team team, Workspace& work, const Outputs& to, const 
           UNROLL for (int h = 0; h < 2; ++h) {
             out[h] = policy::activation<RELU>(math::fma(two[h], work.gain[n + h], work.norm_bias[n + h]));
           }
-          if (stored) store_two(to.normalized + row * OUT_STRIDE + position * OUT, n, pair(two[0], two[1]));
+          if (stored) store_channels(to.normalized + row * OUT_STRIDE + position * OUT, n, pair(two[0], two[1]));
           outputs.two(m, n) = pair(out[0], out[1]);
         });
       });
@@ -271,7 +271,8 @@ struct NormGradient {
       const size_type row = there ? row_of(patch / POSITIONS) : 0, at = row * OUT_STRIDE + position * OUT;
       scales[k] = there ? call.to.scales[row * POSITIONS + position] : 0.0f;
       each_pair(team, [&](int j, int n) INLINED {
-        const u32 grad = there ? load_two(call.out_grad + at, n) : 0u, y = there ? load_two(call.to.normalized + at, n) : 0u;
+        const u32 grad = there ? load_channels(call.out_grad + at, n) : 0u;
+        const u32 y = there ? load_channels(call.to.normalized + at, n) : 0u;
         grads[k][j][0] = first_of(grad);
         grads[k][j][1] = second_of(grad);
         rows[k][j][0] = first_of(y);
