@@ -97,6 +97,8 @@ def test_steps_along_any_pieces_are_the_same_by_any_team_in_any_order(sizes):
             assert np.array_equal(steps.total.numpy(), expected)
             found_squares = steps.squares[: len(squares)].numpy()
             assert np.allclose(found_squares, squares, rtol=1e-6, atol=0)
+            norms = steps.shared["metric_sums"][REPORTED.index("grad_norm")].item()
+            assert norms == pytest.approx(3 * np.sqrt(squares.sum()), rel=1e-6)
             shared = [steps.shared[name] for name in ("metric_sums", "skip", "bad", "iteration")]
             found.append(
                 bits(
