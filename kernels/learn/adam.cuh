@@ -41,7 +41,7 @@ struct Update {
   const float* inverse;        // (1): reciprocal number of the minibatch's active rows
   const float* partial_sums;   // (splits, GRADIENT_FLOATS)
   float* total;                // (GRADIENT_FLOATS)
-  float* squares;              // (SEGMENTS): sums of the squares of the numbers of a segment of `total`, or of several
+  float* squares;              // (SEGMENTS): sums of squares of `total`, one per segment or one per team of `reduce`
   StepSize* step_size;         // (1)
   Corrections* corrections;    // (1)
   const float* learning_rate;  // (1)

@@ -1,8 +1,8 @@
 // update.cu -- Optimizer step: sum the gradients of all splits, clip by the global norm, apply Adam or RAdam, and pack the weights.
 //
 // Two launches take one step. A gradient has GRADIENT_FLOATS numbers, of which the last METRICS are sums of metrics.
-//   reduce         sums `partial_sums` over the splits into `total`. A team has some segments of LANES numbers. It also stores the
-//                  sums of squares. The team of the last segment stores the step size, which needs the metrics
+//   reduce         sums `partial_sums` over the splits into `total`. A team has some segments of LANES numbers. It also stores
+//                  sums of their squares. The team of the last segment stores the step size, which needs the metrics
 //   update         each team computes the norm of the gradient from `squares`, then updates its range of weights. Team 0 also
 //                  records the step: metrics, and the flags `skip` and `bad`
 // Two launches initialize copies of the weights:
@@ -17,7 +17,7 @@
 
 constexpr int LANES = PAD;  // numbers of a segment of `total`, the unit of work of the reduction
 constexpr int SEGMENTS = GRADIENT_FLOATS / LANES;  // number of segments. The last one has the reported metrics
-constexpr int MOST_PARTS = 32;
+constexpr int MOST_PARTS = 32;  // equals PARTS of layout.py
 static_assert(METRICS == LANES, "the reported metrics are one segment");
 // Numbers of a segment that one thread sums. On a GPU these are four, so that a team loads all of them at the same time.
 typedef Choose<SIDE_FLOATS == 1, Four, Lanes<LANES>>::type Side;
@@ -31,10 +31,11 @@ struct Workspace {
   float factor;  // of RAdam
 };
 
-// Whether there is one of the `squares` per team of `reduce`, not per segment. All teams of `update` read all squares, so fewer are
-// faster, if a team has as many segments as it can. These depend on the number of splits. The bits of exact float32 must not.
-DEVICE bool squares_of_teams(const Update& call) { return call.packed == nullptr && call.segments == MOST_PARTS; }
-constexpr int SQUARES_OF_TEAMS = (SEGMENTS + MOST_PARTS - 1) / MOST_PARTS;
+// Whether each team of `reduce` stores one sum of squares, instead of one per segment. Every team of `update` reads all of them, so
+// fewer are faster. A team has MOST_PARTS segments if there is one split. Exact float32 has one sum per segment, because its bits
+// must not depend on the number of splits.
+DEVICE bool one_square_per_team(const Update& call) { return call.packed == nullptr && call.segments == MOST_PARTS; }
+constexpr int TEAM_SQUARES = (SEGMENTS + MOST_PARTS - 1) / MOST_PARTS;
 
 // ---- the sum of the gradients ----
 
@@ -117,10 +118,10 @@ DEVICE void reduce_segments(const Update& call, const Team team, Workspace& work
     if (!last || segment < segments - 1) {
       for (int j = 0; j < LANES; ++j) square = math::fma(work.sum[segment][j], work.sum[segment][j], square);
     }
-    if (squares_of_teams(call)) work.chain[segment] = square;
+    if (one_square_per_team(call)) work.chain[segment] = square;
     else call.squares[begin_segment + segment] = square;
   }
-  if (squares_of_teams(call)) {
+  if (one_square_per_team(call)) {
     const float square = add_halves(team, work.chain, segments);
     if (team.leader()) call.squares[e] = square;  // mutant(dropped condition): all threads write the same sum
   }
@@ -148,7 +149,7 @@ template <int COUNT> DEVICE float sum_squares(const Update& call, const Team tea
 DEVICE AdamStep decide_step(const Update& call, const Team team, Workspace& work) {
   const StepSize size = *call.step_size;
   const float max_norm = *call.max_grad_norm;
-  const float squares = squares_of_teams(call) ? sum_squares<SQUARES_OF_TEAMS>(call, team, work)
+  const float squares = one_square_per_team(call) ? sum_squares<TEAM_SQUARES>(call, team, work)
                                                : sum_squares<SEGMENTS - 1>(call, team, work);
   return clipped_step(size, math::sqrt(squares), max_norm);
 }

@@ -41,7 +41,7 @@ FEWEST_SHARED_ROWS = 32
 PAD = 16  # floats, the alignment of matrix rows
 # Threads of one block on a GPU, by kernel file.
 TEAMS = {"exact/forward": 256, "exact/gradient": 256, "update": 128}
-# Number of adjacent blocks whose gradients are added first, at most MOST_PARTS in update.cu.
+# Number of adjacent blocks whose gradients are added first. Equals MOST_PARTS of update.cu.
 PARTS = 32
 ADDERS_AT_ONCE = 16  # teams per processor that reduce gradients at the same time
 

@@ -15,7 +15,7 @@ template <bool BY_COLUMN> struct Entries {
 
 // ---- one CPU thread ----
 
-constexpr int TILE_ROWS = SIDE_FLOATS == 16 ? 8 : 6;  // whose sums fill most of the 32 registers of AVX-512, or of the 16 others
+constexpr int TILE_ROWS = SIDE_FLOATS == 16 ? 8 : 6;  // AVX-512 has 32 vector registers, AVX2 has 16
 constexpr int TILE_COLUMNS = SIDE_FLOATS == 1 ? 4 : 2 * SIDE_FLOATS;
 
 // Compute rows [m, m + ROWS) and columns [n, n + COLUMNS) of the product.
@@ -153,13 +153,14 @@ DEVICE void multiply(const Team team, const int rows, const int depth, const Ent
   if constexpr (TEAM == 1) {
     constexpr int WIDE = padded(COLUMNS) % TILE_COLUMNS == 0 ? TILE_COLUMNS : PAD;
     constexpr int across = padded(COLUMNS) / WIDE;
-    // Full tiles of rows, then tiles of four rows, then single rows. The last eight are twice four, not six and two.
-    const bool eight = TILE_ROWS == 6 && rows > 6 && rows % 6 == 2;  // mutant(swap >): equal there
-    const int tiles = ((rows + TILE_ROWS - 1) / TILE_ROWS - eight) * across;  // mutant(swap -): tiles without rows
+    // Full tiles of rows, then tiles of four rows, then single rows. Eight remaining rows are two tiles of four, since six rows
+    // would leave two single ones.
+    const bool ends_with_eight = TILE_ROWS == 6 && rows > 6 && rows % 6 == 2;  // mutant(swap >): equal there
+    const int tiles = ((rows + TILE_ROWS - 1) / TILE_ROWS - ends_with_eight) * across;  // mutant(swap -): tiles without rows
     for (int tile : team.each(tiles)) {
       const int n = tile % across * WIDE;
       int m = tile / across * TILE_ROWS;
-      if (m + TILE_ROWS <= rows && !(eight && m + 8 == rows)) {  // mutant(swap <=): other tiles, same bits
+      if (m + TILE_ROWS <= rows && !(ends_with_eight && m + 8 == rows)) {  // mutant(swap <=): other tiles, same bits
         multiply_vectors<TILE_ROWS, WIDE>(m, n, depth, a, b, stride, start, finish);
       } else {
         // mutant(swap <=): other tiles, same bits

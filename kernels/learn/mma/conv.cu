@@ -167,8 +167,8 @@ DEVICE void load_layer(const Team team, Workspace& work, const float* weight, co
   load_norm(team, work, to);
 }
 
-// Compute the outputs of patches [from, from + count). begin(): called once before weights are read, after the first patches were
-// loaded. If it returns false, there are no outputs. row_of(row): a row's index in memory.
+// Compute the outputs of patches [from, from + count). begin(): called once, after the first patches are loaded and before
+// weights are read. If it returns false, no outputs are computed. row_of(row): a row's index in memory.
 template <class ImageOf, class Begin, class RowOf>
 DEVICE void convolve(const Team team, Workspace& work, const Outputs& to, const int from, const int count,
                      const TileImages<ImageOf>& images, Begin begin, RowOf row_of) {
