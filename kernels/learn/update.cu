@@ -65,7 +65,7 @@ struct StepInputs {
 
 // Sum call.segments segments of `total` over all splits, from segment e * call.segments on, and store the sums of their squares.
 DEVICE void reduce_segments(const Update& call, const Team team, Workspace& work, const int e) {
-  release_next();  // mutant(dropped statement): GPU speed only
+  release_next();
   await_previous();  // mutant(dropped statement): a CPU launch has ended by then
   const float skip = *call.skip, bad = *call.bad;
   const int begin_segment = e * call.segments, segments = math::min(call.segments, SEGMENTS - begin_segment);
@@ -254,7 +254,7 @@ DEVICE void update_numbers(const Update& call, const Team team, Workspace& work,
   NO_UNROLL for (int i = of.from; i < of.until; i += 2 * TEAM) {  // one copy of the code for all iterations
     Weights some;
     some.load(call, i + team.rank, of.until);
-    if (i == of.from) await_previous();  // mutant(dropped condition, swap ==): a CPU launch has ended by then
+    if (i == of.from) await_previous();  // mutant(dropped condition): it has ended by then
     some.load_gradients();
     // Each thread prefetches its first weights while the step is decided.
     if (i == of.from) step = decide_and_record(call, team, work, e);
@@ -280,7 +280,7 @@ DEVICE void update_rows(const Update& call, const Team team, Workspace& work, co
   const bool loads = TEAM > 1 && team.rank < first.columns;  // mutant(swap >): loads the prefetched weight again
   Weight ahead;
   if (loads) ahead.load(first, team.rank);
-  await_previous();  // mutant(dropped statement): a CPU launch has ended by then
+  await_previous();
   if (loads) ahead.load_gradient(first, team.rank);
   const AdamStep step = decide_and_record(call, team, work, e);
   if (step.verdict != SOUND) return;
@@ -304,7 +304,7 @@ DEVICE void update_rows(const Update& call, const Team team, Workspace& work, co
 
 DEVICE void update_split(const Update& call, const Team team, Workspace& work, const int e) {
   if (call.packed == nullptr) {
-    release_next();  // mutant(dropped statement): GPU speed only
+    release_next();
     update_numbers(call, team, work, e);
   } else {
     // With packed weights the next launch is a float32 kernel. Its blocks use so much shared memory that an early start would delay

@@ -241,7 +241,7 @@ DEVICE void observe_tile_of_block(const Part& call, const Team team, Workspace& 
   }
   // The first patches are loaded before the previous launch ends, which writes neither observations nor their order.
   const auto begin = [&]() INLINED {
-    await_previous();  // mutant(dropped statement): a CPU launch has ended by then
+    await_previous();
     load_layer(team, work, call.weight, call.bias, call.to);
     return !(*call.learn.skip > 0.0f);  // mutant(constant): it is 0 or 1
   };
