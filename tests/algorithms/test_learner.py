@@ -45,9 +45,8 @@ def train(env, settings, steps=2000, **options):
     return cd.train(env, settings, steps=steps, device="cpu", progress=False, **options)
 
 
-@pytest.mark.quick(2)
 @pytest.mark.optimised
-# Of the recorded runs two are compiled by `make test`, the others by `make test-all`.
+# Of the recorded runs one is compiled by `make test`, another by the full tier.
 @pytest.mark.parametrize(
     "name",
     [

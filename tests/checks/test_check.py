@@ -21,12 +21,16 @@ from cupydrive.codegen.source import kernel_text
 STEPS = 20_000
 
 
+# Checked by `make test`: one agent and several, floats, bools, turns.
+FIRST = ("cartpole", "tag_grid", "tag_continuous", "minatar_breakout", "connect_four")
 # rice_n's takes a minute where nothing is compiled yet; in `make test` the demo's test checks it,
 # with fewer steps.
-@pytest.mark.quick(9)
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "rice_n" else n for n in envs.names()]
-)
+LAST = pytest.param("rice_n", marks=pytest.mark.slow)
+OTHERS = [name for name in envs.names() if name not in (*FIRST, "rice_n")]
+
+
+@pytest.mark.quick(len(FIRST))
+@pytest.mark.parametrize("name", [*FIRST, *OTHERS, LAST])
 def test_every_environment_passes(name):
     report = check(name, agent_steps=STEPS, device="cpu", progress=False)
     assert report.passed, str(report)

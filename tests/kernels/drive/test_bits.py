@@ -21,7 +21,6 @@ from cupydrive.errors import KernelFault
 from cupydrive.executors.bits import pack_bits, unpack_bits
 from cupydrive.executors.host import HostExecutor
 
-pytestmark = pytest.mark.first
 KINDS = [(1, "bool"), (3, "bool"), (3, "uint8")]
 # Four bools at a time, where their number allows it.
 IMAGES = [(*kind, lamps.SHAPE) for kind in KINDS] + [(k, "bool", lamps.FOURS) for k in (1, 3)]
