@@ -235,6 +235,7 @@ def test_truncation_bootstraps_from_the_final_observation():
     torch.testing.assert_close(advantage, torch.where(rollout.terminated, 0.0, 0.5))
 
 
+@pytest.mark.full
 def test_groups_of_one_policy_have_one_reward_scale():
     """With gamma 0 returns are scaled rewards, by the deviation of the rewards of both groups."""
     settings = cd.A2C(num_steps=8, gamma=0.0, normalize_reward=True)

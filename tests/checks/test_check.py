@@ -22,7 +22,7 @@ STEPS = 20_000
 
 
 # Checked by `make test`: one agent and several, floats, bools, turns.
-FIRST = ("cartpole", "tag_grid", "tag_continuous", "minatar_breakout", "connect_four")
+FIRST = ("cartpole", "tag_grid", "minatar_breakout", "connect_four")
 # rice_n's takes a minute where nothing is compiled yet; in `make test` the demo's test checks it,
 # with fewer steps.
 LAST = pytest.param("rice_n", marks=pytest.mark.slow)

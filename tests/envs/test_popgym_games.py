@@ -75,7 +75,6 @@ def cards(env, seen, obs, action):
 GAMES = {"battleship": (sweep, board, outcome), "concentration": (matches, deck, cards)}
 
 
-@pytest.mark.quick(3)
 @pytest.mark.parametrize("difficulty", LEVELS)
 @pytest.mark.parametrize("name", GAMES)
 def test_episodes_are_popgyms_step_by_step(name, difficulty):
@@ -116,7 +115,6 @@ def test_episodes_are_popgyms_step_by_step(name, difficulty):
     assert not playing and 0 < sum(ends) < len(ends)  # some won, some ran out of steps
 
 
-@pytest.mark.quick(3)
 @pytest.mark.parametrize("difficulty", LEVELS)
 @pytest.mark.parametrize("name", GAMES)
 def test_a_random_policy_gets_popgyms_mean(name, difficulty):

@@ -86,6 +86,7 @@ def test_a_table_has_a_column_for_each_name_however_long(optuna):
     assert titles == ["trial", "return", *drawn] and len(row) == len(titles)
 
 
+@pytest.mark.full
 def test_choices_may_be_texts_and_a_name_that_is_both_is_the_setting(tmp_path):
     """An environment whose parameter has the name of a setting can be swept: rice_n has gamma."""
     python, kernel = (text.replace("unused", "gamma") for text in (masked.PYTHON, masked.KERNEL))

@@ -35,6 +35,7 @@ def test_a_row_has_all_choices_and_then_all_numbers(space, shape, dtype, high):
     assert group.action_bounds[1].tolist() == high
 
 
+@pytest.mark.full
 def test_kernels_pass_the_check(spec):
     """It compares random actions and single steps with the reference, and 1 thread with 3."""
     report = cd.check(spec, agent_steps=5000, device="cpu", progress=False)

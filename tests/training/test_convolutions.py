@@ -116,7 +116,6 @@ def exact(name, device="cpu"):
     return run
 
 
-@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", EXACT)
 def test_threads_change_no_bit(name, monkeypatch):
     found = []
@@ -144,7 +143,6 @@ def checked_in_bfloat16(kind, dtype, device):
     assert "by kernels, bfloat16" in report.compared_with and report.passed, report
 
 
-@pytest.mark.quick(3)
 @pytest.mark.parametrize("kind", [*NETWORKS, "dense"])
 @pytest.mark.parametrize("dtype", ["float32", "bool", "uint8"])
 def test_bfloat16_gives_the_same_while_it_acts_and_learns(kind, dtype, monkeypatch):
@@ -200,6 +198,7 @@ def test_resuming_gives_the_bits_of_a_run_that_was_never_stopped(kind, tmp_path)
     assert same(whole, resumed) and rows(resumed) == rows(whole)[3:]
 
 
+@pytest.mark.full
 def test_a_member_of_a_population_is_the_run_that_it_would_be_alone():
     members = [{"network": network} for network in NETWORKS.values()]
     population = small("norm", seeds=[3], seed=None, members=members)

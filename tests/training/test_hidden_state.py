@@ -76,7 +76,6 @@ def weights(run):
 # ---- bits ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", EXACT)
 def test_threads_change_no_bit(name, monkeypatch):
     found = []

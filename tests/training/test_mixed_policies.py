@@ -19,7 +19,6 @@ def spec():
     return cd.register(archers.PYTHON, archers.KERNEL)
 
 
-@pytest.mark.quick(2)
 @pytest.mark.optimised
 @pytest.mark.parametrize(
     ("settings", "backend", "steps"),

@@ -33,7 +33,7 @@ def worst(report):
     return max(tally.worst for tally in report.tallies.values())
 
 
-@pytest.mark.quick(8)
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("options", "tolerance"),
     [

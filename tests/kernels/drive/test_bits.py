@@ -179,6 +179,7 @@ def test_tensor_cores_learn_the_same_bits_as_from_floats(dtype, way, monkeypatch
         assert torch.equal(weight, other[name])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["bool", "uint8"])
 @pytest.mark.parametrize("shape", [(10, 10, 3), (9, 11, 2)])  # in parts that begin inside words
 def test_so_do_layers_that_are_cut_into_parts(dtype, shape, monkeypatch):
@@ -236,6 +237,7 @@ def pausing(spec):
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["bool", "uint8"])
 def test_steps_before_a_pause_are_learnt_from_the_same_bits(dtype):
     """Such a step is held with its observation until the agent is active again."""

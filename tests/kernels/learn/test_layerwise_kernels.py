@@ -505,6 +505,7 @@ TEAMS = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", [*TEAMS, "conv", "conv, linear", "conv and norm"])
 def test_a_team_of_threads_has_the_bits_of_one(name):
     """Threads of a team run in random order from sync to sync, and what they do to each other's
@@ -521,6 +522,7 @@ def test_a_team_of_threads_has_the_bits_of_one(name):
         assert torch.equal(one, several)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name",
     ["gru, two towers", "norm", "PQN", "conv, tiles", "conv, two towers", "conv and norm"],
@@ -578,6 +580,7 @@ def test_totals_are_torchs(threads):
     assert all(map(torch.equal, found, expected))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "tensor"),
     [
