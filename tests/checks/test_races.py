@@ -110,6 +110,15 @@ def test_memory_that_nobody_but_the_team_sees_is_named_by_its_bytes(team, entry,
 
 
 @pytest.mark.full
+def test_shared_memory_is_not_cleared():
+    """As on a GPU: a kernel that reads it before it writes it gets no zeros."""
+    spec = one_point("if (env.shared.rest[36] == 0) s.v = 9.0f; env.team.sync();")
+    want = take_steps(one_point("env.team.sync();"), 4)
+    for key, array in take_steps(spec, 4).items():
+        assert array.tobytes() == want[key].tobytes()
+
+
+@pytest.mark.full
 def test_a_state_that_is_not_near_is_not_watched_and_may_be_added_to():
     """It stays in the batch's memory: what is added there is copied nowhere, not into another
     environment's state.

@@ -17,8 +17,11 @@ struct Races {
   u32 round;                 // of turns, from 1 on. Each sync begins another
   void (*name)(const void* work, size_type at, char (&text)[64]);
 
-  // Watch `work`. `copy` must have the same content: both are 0 at first, and `look` updates it after every turn.
-  template <class Work> void watch(const Work& work, u8* copy, u32* writers) {
+  // Watch `work`, of which `look` updates `copy` after every turn. Both begin as NaN, which shows what is read before it is written:
+  // a GPU does not clear shared memory.
+  template <class Work> void watch(Work& work, u8* copy, u32* writers) {
+    memset((void*)&work, 0xFF, sizeof(Work));
+    memset(copy, 0xFF, sizeof(Work));
     memory = (const u8*)&work; before = copy; writer = writers; bytes = sizeof(Work);
     name = [](const void* of, size_type at, char (&text)[64]) { name_entry(*(const Work*)of, at, text); };
   }

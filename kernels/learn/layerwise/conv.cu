@@ -39,6 +39,7 @@ struct Part {
 };
 
 // Threads that divide the numbers of a patch. A team of one thread does not divide them.
+// mutant(swap ==): other threads read the same numbers
 constexpr int READERS = TEAM == 1 ? 1 : OBS, WRITERS = TEAM == 1 ? 1 : OUT, FILLERS = TEAM == 1 ? 1 : OUT_PAD;
 
 // Read patches [from, from + count) of images into a tile.
@@ -88,7 +89,7 @@ DEVICE void act_tile(const Rows& call, const Team team, Workspace& work, const i
 
 DEVICE void forward_tile(const Part& call, const Team team, Workspace& work, const int e) {
   const BlockTile<POSITIONS> own(call.learn, e);
-  if (own.count <= 0 || *call.learn.skip > 0.0f) return;
+  if (own.count <= 0 || *call.learn.skip > 0.0f) return;  // mutant(constant): it is 0 or 1
   read_patches(team, work.tile, own.from, own.count,
                [&](const int row) INLINED { return image_of(call.learn, call.in, own.of, row); });
   team.sync();  // patches are written before they are read
@@ -109,7 +110,7 @@ constexpr int GROUPS = IMAGE_HEIGHT * STRIDE * GROUPS_ACROSS;
 
 DEVICE void inputs_tile(const Part& call, const Team team, Workspace& work, const int e) {
   const BlockTile<GROUPS> own(call.learn, e);
-  if (own.count <= 0 || *call.learn.skip > 0.0f) return;
+  if (own.count <= 0 || *call.learn.skip > 0.0f) return;  // mutant(constant): it is 0 or 1
   float* const zeros = work.tile.numbers;  // (OUT): zeros, read instead of gradients outside of all positions
   for (int n : team.each(OUT)) zeros[n] = 0.0f;
   team.sync();  // zeros are written before they are read
@@ -175,7 +176,7 @@ DEVICE void read_gradients(const Part& call, const Team team, Tile& tile, const 
 // Add up the gradients of the blocks of split `split`.
 DEVICE void learn_split(const Part& call, const Team team, Workspace& work, const int split) {
   const Learn& learn = call.learn;
-  if (*learn.skip > 0.0f) return;
+  if (*learn.skip > 0.0f) return;  // mutant(constant): it is 0 or 1
   const bool finite = may_skip(call.weights);
   sum_blocks(learn, team, split, call.chunks, call.partial_sums, [&](const Sequences& of, Sums sums) INLINED {
     const int patches = of.rows() * POSITIONS;

@@ -134,6 +134,7 @@ template <class Visit> DEVICE void each_quad_patch(const Team team, Visit visit)
 }
 // Channels n and n + 1 of a patch in global memory, of which those beyond OUT are 0.
 DEVICE u32 load_channels(const bf16* channels, const int n) {
+  // mutant(swap <): gains beyond OUT are 0
   if constexpr (OUT % 2 == 0) return n < OUT ? *(const Word*)(channels + n) : 0u;
   else return (n < OUT ? channels[n].bits : 0u) | (n + 1 < OUT ? (u32)channels[n + 1].bits << 16 : 0u);
 }

@@ -413,7 +413,7 @@ def test_gradients_of_random_networks_are_torchs_in_float64(seed, draw):
 
 def acted(case, rows):
     """Return what one step of ``rows`` agents reads (observations, those of a central critic,
-    states, starts), and the outputs of all towers and the next states.
+    states, starts), and the outputs of all towers, not padded, and the next states.
     """
     task, network = case.task, case.config.architecture
     rng, found = np.random.default_rng(5), []
@@ -426,7 +426,8 @@ def acted(case, rows):
     start = torch.from_numpy(rng.random(rows) < 0.3).to(torch.uint8)
     after = torch.zeros_like(before)
     case.steps.pack()
-    for tower in towers_of(task):
+    outputs = network.outputs(case.distribution.size)
+    for tower, size in zip(towers_of(task), outputs, strict=True):
         launches, out = tower.acting(rows, case.steps.packed)
         read, prefix = (critic_obs, "critic_") if tower.central else (obs, "")
         normal = {name: case.shared[prefix + name] for name in ("center", "scale")}
@@ -435,7 +436,7 @@ def acted(case, rows):
         point_states(list(scans), before, start, after)
         for launch in launches:
             launch()
-        found.append(out[:, : tower.head.outputs])
+        found.append(out[:, :size])
     return (obs, critic_obs, before, start), (*found, after)
 
 
@@ -588,6 +589,7 @@ def test_totals_are_torchs(threads):
         ("norm before a core", False),
         ("norm before a core", True),
         ("norm, shared", True),
+        ("conv", False),
         ("conv", True),
     ],
 )
