@@ -254,7 +254,7 @@ DEVICE void update_numbers(const Update& call, const Team team, Workspace& work,
   NO_UNROLL for (int i = of.from; i < of.until; i += 2 * TEAM) {  // one copy of the code for all iterations
     Weights some;
     some.load(call, i + team.rank, of.until);
-    if (i == of.from) await_previous();  // mutant(dropped condition): it has ended by then
+    if (i == of.from) await_previous();  // mutant(dropped condition): later calls return at once
     some.load_gradients();
     // Each thread prefetches its first weights while the step is decided.
     if (i == of.from) step = decide_and_record(call, team, work, e);

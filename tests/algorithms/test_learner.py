@@ -46,7 +46,7 @@ def train(env, settings, steps=2000, **options):
 
 
 @pytest.mark.optimised
-# Of the recorded runs one is compiled by `make test`, another by the full tier.
+# Of the recorded runs `make test` compiles one, and `make test-full` another.
 @pytest.mark.parametrize(
     "name",
     [

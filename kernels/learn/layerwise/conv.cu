@@ -39,7 +39,7 @@ struct Part {
 };
 
 // Threads that divide the numbers of a patch. A team of one thread does not divide them.
-// mutant(swap ==): other threads read the same numbers
+// mutant(swap ==): divides them in another way, with the same result
 constexpr int READERS = TEAM == 1 ? 1 : OBS, WRITERS = TEAM == 1 ? 1 : OUT, FILLERS = TEAM == 1 ? 1 : OUT_PAD;
 
 // Read patches [from, from + count) of images into a tile.

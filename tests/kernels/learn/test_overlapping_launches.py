@@ -24,12 +24,11 @@ from cupydrive.algorithms.kernels.arithmetic import EXACT, TENSOR
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.noted import written_down
 
-ALONE = "DEVICE void await_previous() {}\nDEVICE void release_next() {}\n"
-HOOKS = """extern "C" { void (*await_hook)(), (*release_hook)(); }
+NO_HOOKS = "DEVICE void await_previous() {}\nDEVICE void release_next() {}\n"
+WITH_HOOKS = """extern "C" { void (*await_hook)(), (*release_hook)(); }
 DEVICE void await_previous() { if (await_hook) await_hook(); }
 DEVICE void release_next() { if (release_hook) release_hook(); }
 """
-Hook = ctypes.CFUNCTYPE(None)
 
 
 def run_elements(launch, begin, end):
@@ -68,29 +67,29 @@ class Element(threading.Thread):
         return self.code is not None
 
 
-@Hook
-def await_hook():
-    element = threading.current_thread()
-    if isinstance(element, Element):
-        element.waits = True
-        element.pause()
+def pausing(mark):
+    """Return a C function that marks the element that calls it and pauses it."""
+
+    @ctypes.CFUNCTYPE(None)
+    def hook():
+        element = threading.current_thread()
+        if isinstance(element, Element):
+            setattr(element, mark, True)
+            element.pause()
+
+    return hook
 
 
-@Hook
-def release_hook():
-    element = threading.current_thread()
-    if isinstance(element, Element):
-        element.released = True
-        element.pause()
+HOOKS = {"await_hook": pausing("waits"), "release_hook": pausing("released")}
 
 
 class Hooked(HostExecutor):
     """Executor whose kernels call the hooks."""
 
     def build(self, unit):
-        assert unit.text.count(ALONE) == 1
-        program = super().build(replace(unit, text=unit.text.replace(ALONE, HOOKS)))
-        for name, hook in (("await_hook", await_hook), ("release_hook", release_hook)):
+        assert unit.text.count(NO_HOOKS) == 1
+        program = super().build(replace(unit, text=unit.text.replace(NO_HOOKS, WITH_HOOKS)))
+        for name, hook in HOOKS.items():
             address = ctypes.c_void_p.in_dll(program.library, name)
             address.value = ctypes.cast(hook, ctypes.c_void_p).value
         return program
@@ -125,7 +124,7 @@ def run_overlapped(launches):
         assert chosen.code in (None, 0)
 
 
-class Products(TorchDispatchMode):
+class TorchOperators(TorchDispatchMode):
     """Run the recorded launches before an operator of torch, which overlaps with no launch."""
 
     def __init__(self, launches, run):
@@ -176,14 +175,14 @@ def test_launches_that_overlap_give_the_bits_of_launches_in_order(name):
     found = []
     for run in (run_in_order, run_overlapped):
         case, launches = make(), []
-        with written_down(launches), Products(launches, run) as products:
+        with written_down(launches), TorchOperators(launches, run) as operators:
             case.steps.pack()
             case.gradients.arrange()
             for epoch in range(case.gradients.epochs):
                 for minibatch in range(case.gradients.minibatches):
                     case.gradients.compute(epoch, minibatch)
                     case.steps.descend(epoch, minibatch)
-        early = products.early | run(launches)
+        early = operators.early | run(launches)
         found.append(bits(case))
     assert early == {"update"} | ahead
     assert found[0] == found[1]
