@@ -219,7 +219,7 @@ CASES = {
     "conv, 84 x 84": (network(conv=cd.Conv((8, 16), (8, 4), (4, 2)), hidden=(32,), activation="relu", shared=True),
     dict(envs=2, obs_shape=(84, 84, 4))),
     "conv before a core": (network(conv=cd.Conv((4, 18), 3, (1, 2)), hidden=(), core=cd.GRU(16), shared=True),
-    dict(envs=5, obs_shape=(8, 7, 2), agents=(2,))),
+    dict(envs=5, obs_shape=(8, 12, 2), agents=(2,))),
     "conv and norm": (network(conv=cd.Conv((8,), 2, 2), hidden=(24, 16), core=cd.MinGRU(16), layer_norm=True),
     dict(envs=6, obs_shape=(6, 5, 4))),
     "two convs and norm": (network(conv=cd.Conv((5, 40), 2, (1, 2)), hidden=(), layer_norm=True, shared=True),
