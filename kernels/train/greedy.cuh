@@ -26,7 +26,7 @@ template <int CHOICES> struct ActionValues {
     }
     for (int k = 0; k < CHOICES; ++k) {
       if (!allowed(k)) continue;
-      top = math::max(top, values[k]);
+      top = math::max(top, values[k]);  // mutant(swapped arguments): the same unless a value is NaN
       count += 1;
     }
   }

@@ -19,7 +19,8 @@ DEVICE float draw_mixed(const Random& random, const int agent, const float* para
       [&](int head, int choice, const auto&) INLINED { take(head, (float)choice, (float)choice); });
   return of_choices + draw_from_box<typename Space::Box>(
       random, agent, parameters + Space::CHOICES, greedy,
-      [&](int k, float action, float raw) INLINED { take(DISCRETE + k, action, raw); }, (DISCRETE + 3) / 4);
+      [&](int k, float action, float raw) INLINED { take(DISCRETE + k, action, raw); },
+      (DISCRETE + 3) / 4);  // the first draw without words of the choices
 }
 
 }  // namespace policy

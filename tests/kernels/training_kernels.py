@@ -10,7 +10,7 @@ from cupydrive.codegen.source import assemble_file, box_bounds, head_sizes
 from cupydrive.executors import executor
 from cupydrive.executors.host import HostExecutor
 from cupydrive.executors.interop import make_call
-from cupydrive.playing.policy import sample_call
+from cupydrive.playing.policy import Categorical, sample_call
 from cupydrive.simulation.batch import CLOCK
 
 FIRST_ENV, FIRST_AGENT, SEED = 1000, 7, 0x0123456789ABCDEF
@@ -58,7 +58,18 @@ def bytes_of(clock):
     return clock.view(np.int32).reshape(-1, 3)
 
 
-def sample(program, count, parameters, clock, outputs, device="cpu", mask=None, value=None, **ints):
+def sample(
+    program,
+    count,
+    parameters,
+    clock,
+    outputs,
+    device="cpu",
+    mask=None,
+    value=None,
+    kind=Categorical,
+    **ints,
+):
     """Run ``sample_actions`` of a file in kernels/train; return what it wrote, by name.
 
     Args:
@@ -69,6 +80,7 @@ def sample(program, count, parameters, clock, outputs, device="cpu", mask=None, 
         outputs: Arrays that it writes, by name; those not given are null.
         mask: (N, C, choices) or None.
         value: (N * C, any number) float32, whose first column is copied, or None.
+        kind: Class of the distribution, which names the pointers.
         ints: ``greedy``, or other ids than FIRST_ENV and FIRST_AGENT.
     """
     n, agents = count
@@ -81,12 +93,7 @@ def sample(program, count, parameters, clock, outputs, device="cpu", mask=None, 
     )
     given = {**given, "mask": mask, **outputs}
     tensors = {k: on_device(a, device) for k, a in given.items() if a is not None}
-    pointers = ["parameters", "mask", "action", "value", "value_row", "log_prob", "entropy"]
-    if "epsilon" in outputs:
-        pointers[-1] = "epsilon"
-    if "raw" in outputs:
-        pointers = ["parameters", "raw", "action", "value", "value_row", "log_prob"]
-    call = sample_call(*pointers)
+    call = sample_call(*kind.pointers)
     for name, number in {**defaults, **ints}.items():
         call[name] = number
     call["stride"], call["value_stride"] = (
@@ -115,6 +122,15 @@ def gaussian(box, squashed, device="cpu"):
     return build(
         "train/gaussian", (("HEADS", len(box.low)), ("SQUASHED", squashed)), box_bounds(box), device
     )
+
+
+def mixed(sizes, box, squashed, device="cpu"):
+    """Return the program that samples heads of these sizes and ``box`` together."""
+    heads = len(sizes) + len(box.low)
+    constants = dict(HEADS=heads, DISCRETE=len(sizes), CHOICES=sum(sizes), LARGEST=max(sizes))
+    constants["SQUASHED"] = squashed
+    generated = f"{head_sizes(sizes)}\n{box_bounds(box)}"
+    return build("train/mixed", tuple(constants.items()), generated, device)
 
 
 def words_with_extremes(purpose, first=0):

@@ -152,20 +152,3 @@ def test_joint_densities_are_sums_of_torchs(squashed):
     ours = sample.distribution.log_prob_and_entropy(parameters, raw[:, 0], mask[:, 0])
     for mine, want in ((log_prob[:, 0], density), (ours[0], density), (ours[1], spread)):
         torch.testing.assert_close(mine.double(), want, rtol=2e-6, atol=2e-5)
-
-
-def test_choices_are_those_of_discrete_heads_alone_and_numbers_have_words_of_their_own():
-    n, generator = 20_000, torch.Generator().manual_seed(4)
-    logits, mean, deviation = torch.randn(21, generator=generator), torch.ones(3), torch.zeros(3)
-    raw, mixed = torch.empty(n, 1, 8), sampler(MIXED, n, Mixed)
-    action, _ = draw(mixed, torch.cat([logits, mean, deviation]), raw=raw)
-    alone, _ = draw(sampler(spaces.MultiDiscrete([3, 7, 2, 4, 5]), n), logits)
-    assert torch.equal(action[..., :5].int(), alone)
-    # Dvoretzky, Kiefer & Wolfowitz 1956, with Massart's constant: 2 exp(-2 n d^2) = 10^-8
-    bound, ranks = (np.log(2e8) / 2 / n) ** 0.5 + 1 / n, torch.arange(n) / n
-    for k in range(3):
-        chances = torch.special.ndtr(raw[:, 0, 5 + k].double() - 1).sort().values
-        assert (chances - ranks).abs().max() < bound
-    # 6 standard errors of a correlation of independent numbers
-    table = np.corrcoef(action[:, 0].double().numpy(), rowvar=False)
-    assert np.abs(table - np.eye(8)).max() < 6 / n**0.5

@@ -21,10 +21,12 @@ from training_kernels import (
     epsilon_greedy,
     gaussian,
     launch,
+    mixed,
     sample,
     words_with_extremes,
 )
 
+from cupydrive.playing.policy import EpsilonGreedy, Gaussian, Mixed
 from cupydrive.random import ACTION, DYNAMICS, POLICY, RESET, RandomStream, below, philox, unit
 
 pytestmark = pytest.mark.optimised
@@ -52,15 +54,33 @@ def head_words(stream, heads):
     return np.concatenate(draws, axis=-1)[..., :heads]
 
 
-def normal_numbers(stream, heads):
+def normal_numbers(stream, heads, first=0):
     """Return (N, C, H) float64 standard normal numbers: Box and Muller's two of two words, in
-    pairs.
+    pairs, from word ``first`` on.
     """
     count = -(-heads // 4) * 4
-    u = unit(head_words(stream, count)).astype(np.float64)
+    u = unit(head_words(stream, first + count)[..., first:]).astype(np.float64)
     radius, angle = np.sqrt(-2 * np.log(1 - u[..., 0::2])), 2 * np.pi * u[..., 1::2]
     pairs = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=-1)
     return pairs.reshape(*u.shape)[..., :heads]
+
+
+def box_actions(parameters, normal, squashed):
+    """Return (N, C, H) actions of ``BOX`` before squashing and after it, and (N, C) log-densities,
+    of rows (N * C, at least 2 H) and (N, C, H) normal numbers.
+    """
+    heads = normal.shape[-1]
+    mean, log_deviation = (
+        parameters[:, k * heads : (k + 1) * heads].reshape(normal.shape).astype(np.float64)
+        for k in (0, 1)
+    )
+    raw = mean + np.exp(log_deviation) * normal
+    density = -0.5 * normal**2 - log_deviation - 0.5 * np.log(2 * np.pi)
+    if not squashed:
+        return raw, raw, density.sum(-1)
+    half = (BOX.high - BOX.low).astype(np.float64) / 2
+    density -= np.log(1 - np.tanh(raw) ** 2) + np.log(half)
+    return raw, BOX.low + half * (np.tanh(raw) + 1), density.sum(-1)
 
 
 @pytest.mark.quick(2)
@@ -119,13 +139,15 @@ def test_epsilon_greedy_actions_are_made_of_their_words(masked, device):
     values = rng.integers(-3, 4, (N * AGENTS, choices + 2)).astype(np.float32)  # often equal ones
     values[0, :choices] = [0, 0.25, 0, 0.25 - 2**-25, 0.25, 0.25 + 2**-25]
     values[1, :choices] = [-8, -7, -9, -7, -8, -9]
+    values[2, :choices] = [2**-4 - 1.5 * 2**-25, 0, 2**-4 - 2**-25, 2**-4, 0, 0]
     mask = rng.random((N, AGENTS, choices)) < 0.4 if masked else None
     rows = np.full((N, AGENTS), FAR, np.float32)
     action = np.full((N, AGENTS, 1), -1, np.int32)
     outputs = dict(action=action, log_prob=rows, value_row=rows, epsilon=epsilon)
     program = epsilon_greedy(choices, device)
-    got = sample(program, (N, AGENTS), values, clock, outputs, device, mask)
-    greedy = sample(program, (N, AGENTS), values, clock, outputs, device, mask, greedy=1)
+    given = dict(device=device, mask=mask, kind=EpsilonGreedy)
+    got = sample(program, (N, AGENTS), values, clock, outputs, **given)
+    greedy = sample(program, (N, AGENTS), values, clock, outputs, greedy=1, **given)
     words = head_words(policy_stream(clock), 2)
     seen = values.reshape(N, AGENTS, -1)[..., :choices]
     allowed = np.ones(seen.shape, bool) if mask is None else mask | ~mask.any(-1, keepdims=True)
@@ -140,9 +162,8 @@ def test_epsilon_greedy_actions_are_made_of_their_words(masked, device):
         np.testing.assert_array_equal(found["value_row"], top[..., 0])
         value = np.take_along_axis(seen, want[..., None], -1)[..., 0]
         np.testing.assert_array_equal(found["log_prob"], value)
-    alone = sample(
-        program, (N, AGENTS), values, clock, dict(action=action, epsilon=epsilon), device, mask
-    )
+    outputs = dict(action=action, epsilon=epsilon)
+    alone = sample(program, (N, AGENTS), values, clock, outputs, **given)
     np.testing.assert_array_equal(alone["action"], got["action"])  # nothing else is written
 
 
@@ -175,10 +196,11 @@ def test_what_is_not_asked_for_is_not_written():
         dict(action=action),
     )
     assert set(got["action"].ravel()) == {0, 1}
-    raw = np.full((N, AGENTS, 5), FAR, np.float32)
-    parameters = np.zeros((N * AGENTS, 10), np.float32)
-    got = sample(gaussian(BOX, 0), (N, AGENTS), parameters, clock, dict(raw=raw, action=raw))
-    assert not (got["action"] == FAR).any() and np.array_equal(got["raw"], got["action"])
+    for kind, program in ((Gaussian, gaussian(BOX, 0)), (Mixed, mixed((2,), BOX, 0))):
+        raw = np.full((N, AGENTS, 5 + (kind is Mixed)), FAR, np.float32)
+        parameters, asked = np.zeros((N * AGENTS, 12), np.float32), dict(raw=raw, action=raw)
+        got = sample(program, (N, AGENTS), parameters, clock, asked, kind=kind)
+        assert not (got["action"] == FAR).any() and np.array_equal(got["raw"], got["action"])
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -195,23 +217,49 @@ def test_gaussian_actions_are_made_of_their_words(squashed, device):
     outputs = dict(raw=entries, action=entries, log_prob=rows, value_row=rows)
     for greedy in (0, 1):
         program = gaussian(BOX, squashed, device)
-        got = sample(
-            program, (N, AGENTS), parameters, clock, outputs, device, value=value, greedy=greedy
-        )
-        mean, log_deviation = (
-            parameters[:, k * heads : (k + 1) * heads].reshape(N, AGENTS, heads).astype(np.float64)
-            for k in (0, 1)
-        )
-        normal = 0.0 * mean if greedy else normal_numbers(policy_stream(clock), heads)
-        raw = mean + np.exp(log_deviation) * normal
-        density = -0.5 * normal**2 - log_deviation - 0.5 * np.log(2 * np.pi)
-        if squashed:
-            half = (BOX.high - BOX.low).astype(np.float64) / 2
-            density -= np.log(1 - np.tanh(raw) ** 2) + np.log(half)
-        action = BOX.low + (BOX.high - BOX.low) / 2 * (np.tanh(raw) + 1) if squashed else raw
+        given = dict(device=device, value=value, kind=Gaussian, greedy=greedy)
+        got = sample(program, (N, AGENTS), parameters, clock, outputs, **given)
+        normal = np.zeros((N, AGENTS, heads))
+        if not greedy:
+            normal = normal_numbers(policy_stream(clock), heads)
+        raw, action, density = box_actions(parameters, normal, squashed)
         np.testing.assert_allclose(got["raw"], raw, rtol=0, atol=5e-6)
         np.testing.assert_allclose(got["action"], action, rtol=0, atol=1e-5)
-        np.testing.assert_allclose(got["log_prob"], density.sum(-1), rtol=0, atol=2e-4)
+        np.testing.assert_allclose(got["log_prob"], density, rtol=0, atol=2e-4)
+        np.testing.assert_array_equal(got["value_row"].ravel(), value[:, 0])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    ("sizes", "squashed", "first"), [((3, 2, 4, 2, 5), 1, 8), ((3, 2, 4, 2), 0, 4)]
+)
+def test_mixed_actions_are_those_of_both_parts(sizes, squashed, first, device):
+    """Choices and masks as of the heads alone; numbers from the first draw without their words."""
+    rng, count, heads = np.random.default_rng(7), (N, AGENTS), len(sizes)
+    clock, choices, numbers = clocks(rng, N), sum(sizes), len(BOX.low)
+    parameters = rng.normal(0, 0.4, (N * AGENTS, choices + 2 * numbers + 3)).astype(np.float32)
+    value = rng.normal(size=(N * AGENTS, 3)).astype(np.float32)
+    mask = (rng.random((*count, choices)) < 0.6).astype(np.uint8)
+    rows = np.full(count, FAR, np.float32)
+    entries = np.full((*count, heads + numbers), FAR, np.float32)
+    alone, discrete = np.full((*count, heads), -1, np.int32), categorical(sizes, device)
+    program = mixed(sizes, BOX, squashed, device)
+    for greedy in (0, 1):
+        given = dict(device=device, mask=mask, greedy=greedy)
+        outputs = dict(raw=entries, action=entries, log_prob=rows, value_row=rows)
+        got = sample(program, count, parameters, clock, outputs, value=value, kind=Mixed, **given)
+        outputs = dict(action=alone, log_prob=rows)
+        chosen = sample(discrete, count, parameters, clock, outputs, **given)
+        normal = np.zeros((*count, numbers))
+        if not greedy:
+            normal = normal_numbers(policy_stream(clock), numbers, first)
+        raw, action, density = box_actions(parameters[:, choices:], normal, squashed)
+        for name in ("raw", "action"):
+            np.testing.assert_array_equal(got[name][..., :heads], chosen["action"])
+        np.testing.assert_allclose(got["raw"][..., heads:], raw, rtol=0, atol=5e-6)
+        np.testing.assert_allclose(got["action"][..., heads:], action, rtol=0, atol=1e-5)
+        density = density + chosen["log_prob"]
+        np.testing.assert_allclose(got["log_prob"], density, rtol=0, atol=2e-4)
         np.testing.assert_array_equal(got["value_row"].ravel(), value[:, 0])
 
 
@@ -467,13 +515,17 @@ def test_the_least_and_the_greatest_word_give_finite_numbers_within_bounds(word,
             ]
             assert action == (possible[-1] if extreme else possible[0])
             assert np.isfinite(got["log_prob"]).all() and np.isfinite(got["entropy"]).all()
+        drawn, program = int(below(words[1], 4)), epsilon_greedy(4, device)
+        values, action = np.eye(4, dtype=np.float32)[[3 - drawn]], np.full((1, 1, 1), -1, np.int32)
+        for epsilon, want in ((0.0, 3 - drawn), (1.0, drawn)):  # never and always explores
+            outputs = dict(action=action, epsilon=np.float32([epsilon]))
+            got = sample(program, (1, 1), values, clock, outputs, device, kind=EpsilonGreedy, **ids)
+            assert got["action"] == want
         entries = np.full((1, 1, 5), FAR, np.float32)
         for squashed in (0, 1):
             outputs = dict(raw=entries, action=entries, log_prob=one)
-            program = gaussian(BOX, squashed, device)
-            got = sample(
-                program, (1, 1), np.zeros((1, 10), np.float32), clock, outputs, device, **ids
-            )
+            program, zeros = gaussian(BOX, squashed, device), np.zeros((1, 10), np.float32)
+            got = sample(program, (1, 1), zeros, clock, outputs, device, kind=Gaussian, **ids)
             # sqrt(48 log 2): 2**-24
             assert np.isfinite(got["log_prob"]).all() and (np.abs(got["raw"]) < 5.78).all()
             if word == 0:
