@@ -19,7 +19,7 @@ constexpr int LANE_ELEMENTS = 8;  // elements of an MMA tile (16 x 16) in one la
 // Offset in `fragments` of layer (tower, layer), for forward or backward passes.
 constexpr int fragments_before(const bool forward, const int tower, const int layer) {
   int sum = forward ? 0 : fragments_before(true, TOWERS, 0);
-  for (int t = 0; t <= tower && t < TOWERS; ++t) {
+  for (int t = 0; t <= tower && t < TOWERS; ++t) {  // mutant(swap <): beyond the last tower, layer is 0
     for (int l = 0; l < (t < tower ? LAYERS : layer); ++l) {
       if (forward || l > 0) sum += padded(WIDTH[t][l]) * padded(WIDTH[t][l + 1]);
     }
@@ -187,6 +187,7 @@ DEVICE void put_observations(const Team team, WideTower<T>& tower, const float* 
   }
 #elif OBSERVED == OBSERVED_BITS
   constexpr int WORDS = OBS_WORDS, COUNT = ROWS * WORDS;
+  // mutant(swap ?): a CPU's threads have more than FEW_OWN
   constexpr int AT_ONCE = own_count(COUNT) < FEW_OWN ? own_count(COUNT) : FEW_OWN;  // all loads are issued before the first store
   for (int first = team.rank; first < COUNT; first += AT_ONCE * TEAM) {
     Observed word[AT_ONCE];
@@ -197,7 +198,7 @@ DEVICE void put_observations(const Team team, WideTower<T>& tower, const float* 
     }
     UNROLL for (int k = 0; k < AT_ONCE; ++k) {
       const int i = first + k * TEAM;
-      if (i >= COUNT) continue;
+      if (i >= COUNT) continue;  // mutant(swap >=): a CPU's threads have equal shares
       keep(i, word[k]);
       left_operand<T, 0>(tower).row(i / WORDS)[i % WORDS] = even_bits_first(word[k]);
     }

@@ -33,7 +33,7 @@ template <int T> DEVICE void learn_tower(const WideLearn& about, const Team team
   // Look up the rows of the tile, and load their observations.
   for (int m : team.each(ROWS)) {
     const int i = tile * ROWS + m;
-    work.tile.row[m] = i < about.count ? chunks.row(about.from + i) : -1;
+    work.tile.row[m] = i < about.count ? chunks.row(about.from + i) : -1;  // mutant(constant): any negative number
   }
   team.sync();  // rows are written before other threads read them
   const auto row_at = [&](int m) INLINED { return observation_of(call, work.tile.row[m]); };
