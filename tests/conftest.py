@@ -22,6 +22,7 @@ import importlib
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -114,7 +115,7 @@ def no_gpu_reason():
 
 
 def pytest_configure(config):
-    """Without tests, -m or -k on the command line, run what `make test` runs."""
+    """Without tests, -m or -k on the command line, run what `make test` runs. Handle SIGINT."""
     named = (
         config.args_source is config.ArgsSource.ARGS
         or config.option.markexpr
@@ -122,6 +123,8 @@ def pytest_configure(config):
     )
     if not named:
         config.option.markexpr = "first"
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started by a shell with "&"
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -60,6 +60,8 @@ def ended_as_by_ctrl_c() -> Iterator[None]:
     def hear(number: int, frame: FrameType | None) -> None:
         if not heard:
             heard.append(number)
+            if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started by a shell with "&"
+                raise KeyboardInterrupt
             signal.raise_signal(signal.SIGINT)
 
     with handled(signal.SIGTERM, hear):

@@ -16,6 +16,7 @@ from conftest import command, python_path
 from cupydrive import load
 from cupydrive.cli import interrupts
 from cupydrive.training.logbook import Logbook
+from cupydrive.training.processes import handled
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="a process on Windows gets no SIGINT from another"
@@ -87,6 +88,16 @@ def test_the_handler_stays():
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_a_process_in_the_background_of_a_shell_ends_by_sigterm():
+    """Its SIGINT is ignored. Before training handles it, SIGTERM must not be ignored, too."""
+    with (
+        handled(signal.SIGINT, signal.SIG_IGN),
+        interrupts.ended_as_by_ctrl_c(),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        signal.raise_signal(signal.SIGTERM)
 
 
 @pytest.mark.parametrize("times", [1, 2])
