@@ -115,7 +115,10 @@ def no_gpu_reason():
 
 
 def pytest_configure(config):
-    """Without tests, -m or -k on the command line, run what `make test` runs. Handle SIGINT."""
+    """Without tests, -m or -k on the command line, run what `make test` runs.
+
+    SIGINT raises KeyboardInterrupt, also if a shell started the process with "&".
+    """
     named = (
         config.args_source is config.ArgsSource.ARGS
         or config.option.markexpr
@@ -123,7 +126,7 @@ def pytest_configure(config):
     )
     if not named:
         config.option.markexpr = "first"
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started by a shell with "&"
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

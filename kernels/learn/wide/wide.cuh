@@ -187,7 +187,7 @@ DEVICE void put_observations(const Team team, WideTower<T>& tower, const float* 
   }
 #elif OBSERVED == OBSERVED_BITS
   constexpr int WORDS = OBS_WORDS, COUNT = ROWS * WORDS;
-  // mutant(swap ?): a CPU's threads have more than FEW_OWN
+  // mutant(swap ?): a CPU's thread owns more than FEW_OWN words
   constexpr int AT_ONCE = own_count(COUNT) < FEW_OWN ? own_count(COUNT) : FEW_OWN;  // all loads are issued before the first store
   for (int first = team.rank; first < COUNT; first += AT_ONCE * TEAM) {
     Observed word[AT_ONCE];
@@ -198,7 +198,7 @@ DEVICE void put_observations(const Team team, WideTower<T>& tower, const float* 
     }
     UNROLL for (int k = 0; k < AT_ONCE; ++k) {
       const int i = first + k * TEAM;
-      if (i >= COUNT) continue;  // mutant(swap >=): a CPU's threads have equal shares
+      if (i >= COUNT) continue;  // mutant(swap >=): a CPU's threads own equally many words
       keep(i, word[k]);
       left_operand<T, 0>(tower).row(i / WORDS)[i % WORDS] = even_bits_first(word[k]);
     }
